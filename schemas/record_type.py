@@ -1,0 +1,138 @@
+"""What a record type declares. One folder under `schemas/` per type; see `record_types.py`.
+
+A type knows its contract, its key and its ledger table. It knows nothing of Kafka or PostgreSQL
+clients: table and column names here are data that `connectors/postgres` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from schemas.decision_set import DecisionSet
+from schemas.reasons import Reason
+from schemas.verdict import Violation
+
+if TYPE_CHECKING:
+    from schemas.avro_strict import AvroSchema
+
+COMMON_LEDGER_COLUMNS: tuple[str, ...] = (
+    "key",  # bytea, 32 bytes, primary key
+    "canonical_digest",  # bytea, 32 bytes: SHA-256 of the canonical body
+    "canonical_version",  # smallint
+    "raw_digest",  # bytea, 32 bytes
+    "incarnation",  # integer
+    "partition",  # integer
+    "record_offset",  # bigint
+    "kafka_timestamp",  # bigint, milliseconds since the epoch, -1 when the record had none
+    "decision_set",  # bytea, 32 bytes
+    "contract_version",  # smallint
+    "writer_schema",  # bytea, 8 bytes CRC-64-AVRO of the schema it was written with; null for JSON
+    "correlation_id",  # text
+    "traceparent",  # text, nullable (W3C trace context, carried to the committed event)
+    "supplied_key",  # text, nullable
+    "flags",  # text[]
+    "body",  # text: the canonical JSON of contract fields and unknown members (RFC 8785)
+)
+"""First columns of every ledger table, in COPY order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a record besides its decoded members, handed to a type's `decide`."""
+
+    topic: str
+    incarnation: int
+    partition: int
+    offset: int
+    timestamp: int
+    """Kafka timestamp in milliseconds, or -1."""
+    observed_at: int
+    """Milliseconds the clock-skew check compares with: `wb-observed-at`, else `timestamp`; -1
+    switches the check off."""
+    raw_digest: bytes
+    header_correlation_id: str | None
+    traceparent: str | None
+    writer_schema: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A type's own refusal of a decoded record."""
+
+    reason: Reason
+    violations: tuple[Violation, ...]
+    key: bytes | None = None
+    safety_critical: bool = False
+    correlation_id: str | None = None
+    """From the record's own field when it could be read."""
+
+
+@dataclass(slots=True)
+class Fit:
+    """A decoded record that keeps its contract, ready for the ledger and the committed topic."""
+
+    key: bytes
+    canonical_digest: bytes
+    row: tuple[object, ...]
+    receipts: tuple[tuple[object, ...], ...]
+    event_key: bytes
+    event_value: bytes
+    correlation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """One kind of record, and everything the generic code asks of it."""
+
+    name: str
+    """`payroll` or `dvir`; also the prefix of its topics, tables and constraints."""
+    folder: Path
+    raw_schemas: tuple[AvroSchema, ...]
+    """Avro schemas of raw values, oldest first; versions are added, never edited."""
+    committed_schemas: tuple[AvroSchema, ...]
+    ledger_columns: tuple[str, ...]
+    """`COMMON_LEDGER_COLUMNS`, then the type's own, in COPY order."""
+    receipts_table: str | None
+    receipt_columns: tuple[str, ...]
+    decide: Callable[[Mapping[str, object], Facts, DecisionSet], Fit | Refusal]
+    """Pure. Takes members as decoded (JSON numbers as Decimal or int, Avro values as Python ones).
+    Never raises for anything a record can hold."""
+    event_of: Callable[[Sequence[object]], tuple[bytes, bytes]]
+    """Pure. Ledger row (values in `ledger_columns` order, as written or as read back) to the
+    committed event's (key, value): the same bytes that `decide` yielded."""
+    identify: Callable[[Mapping[str, object]], str | None]
+    """Pure. The Kafka message key a publisher should use for these members; None if there is
+    none to be found."""
+
+    @property
+    def raw_topic(self) -> str:
+        """Topic upstream systems publish to."""
+        return f"{self.name}.raw"
+
+    @property
+    def committed_topic(self) -> str:
+        """Topic downstream scorers read."""
+        return f"{self.name}.committed"
+
+    @property
+    def quarantine_topic(self) -> str:
+        """Topic of rejects, keyed by reason."""
+        return f"{self.name}.quarantine"
+
+    @property
+    def ledger_table(self) -> str:
+        """The type's ledger table."""
+        return f"{self.name}_ledger"
+
+    @property
+    def migrations(self) -> Path:
+        """Folder of the type's own SQL migrations."""
+        return self.folder / "migrations"
+
+    @property
+    def examples(self) -> Path:
+        """Folder of examples: `valid/` and one folder per reason."""
+        return self.folder / "examples"
