@@ -3,6 +3,7 @@
     WeighbridgeError
     ├── InfrastructureError      retryable: pause, back off, try again (G5)
     │   ├── DatabaseUnavailable
+    │   │   └── DatabaseTimeout
     │   ├── BrokerUnavailable
     │   └── SchemaStoreUnavailable
     ├── OwnershipLost            this worker no longer owns the partition: drop its work, assign again
@@ -37,6 +38,10 @@ class InfrastructureError(WeighbridgeError):
 
 class DatabaseUnavailable(InfrastructureError):
     """PostgreSQL did not answer, refused the session, or ended the transaction."""
+
+
+class DatabaseTimeout(DatabaseUnavailable):
+    """PostgreSQL did not finish within the deadline; a smaller batch may."""
 
 
 class BrokerUnavailable(InfrastructureError):

@@ -81,6 +81,7 @@ class Fit:
     event_key: bytes
     event_value: bytes
     correlation_id: str
+    safety_critical: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class Accepted:
     """The committed event: Avro single-object encoding."""
     correlation_id: str
     traceparent: str | None = None
+    safety_critical: bool = False
+    """An open defect is major or out of service; matters if settling turns the record away."""
 
 
 @dataclass(slots=True)

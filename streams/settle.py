@@ -95,6 +95,7 @@ def _against(accepted: Accepted, position: Position, digest: bytes, body: str) -
         violations=tuple(violations[:VIOLATIONS_MAX]),
         correlation_id=accepted.correlation_id,
         key=accepted.key,
+        safety_critical=accepted.safety_critical,
     )
 
 

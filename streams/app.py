@@ -1,0 +1,267 @@
+"""The worker: read this first.
+
+    KafkaSource ──▶ Pump (mode service) ──batches──▶ bounded channel ──▶ Faust agent `gate`
+        ▲  whole batches of one partition                                   │ steps 1-4
+        └── rebalance: partitions given and taken ◀── Partition ◀───────────┘ streams.partition
+
+The pump owns the aiokafka consumer, so offsets belong to the protocol and never to Faust: a Faust
+agent acknowledges in a `finally`, even when it raises. Faust's own consumer has a group of its own
+and hears `weighbridge.control` only, which wakes workers; truth is always read at the claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import faust
+import structlog
+from mode import Service
+
+from connectors.errors import InfrastructureError, OwnershipLost, Stop
+from connectors.ports import Emitter, Fetched, Ledger, SchemaStore
+from schemas.envelope import Source
+from schemas.record_type import RecordType
+from streams.assignment import LogReader, Ports
+from streams.observer import Observer
+from streams.partition import Batch, Partition, PartitionSettings, State
+
+log = structlog.get_logger("weighbridge.worker")
+
+TopicPartition = tuple[str, int]
+FETCH_TIMEOUT_S = 0.5
+"""How long one poll waits when every partition could take a batch."""
+BUSY_FETCH_TIMEOUT_S = 0.02
+"""The same while some partition is busy: it may become ready meanwhile."""
+DRAIN_POLL_S = 0.02
+
+
+class BatchSource(LogReader, Protocol):
+    """What the pump asks of the consumer; `connectors.kafka.source.KafkaSource` implements it."""
+
+    async def start(
+        self,
+        topics: Collection[str],
+        on_assigned: Callable[[Collection[TopicPartition]], None],
+        on_revoked: Callable[[Collection[TopicPartition]], None],
+    ) -> None:
+        """Join the group. The callbacks only record the change and hand over."""
+
+    async def stop(self) -> None:
+        """Leave the group."""
+
+    async def next_batch(
+        self, ready: Collection[TopicPartition], *, timeout_s: float
+    ) -> tuple[str, int, Fetched] | None:
+        """A batch of one of the ready partitions, or None. Keeps polling alive either way."""
+
+    async def lag(self, topic: str, partition: int) -> int | None:
+        """Last stable offset minus position, without asking the broker; None when unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypePorts:
+    """One record type at this worker: its raw topic and its ledger."""
+
+    record_type: RecordType
+    raw_topic: str
+    ledger: Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """Everything a worker is put together from; `streams.cli` builds it from settings."""
+
+    source: BatchSource
+    types: Mapping[str, TypePorts]
+    """By raw topic."""
+    make_emitter: Callable[[RecordType, Source], Emitter]
+    schema_store: SchemaStore
+    observer: Observer
+    group: str
+    control_topic: str
+    kafka_bootstrap: str
+    concurrency: int = 4
+    shutdown_deadline_s: float = 20.0
+    partition: PartitionSettings = PartitionSettings()
+
+
+class Pump(Service):
+    """Owns the consumer and the partitions; feeds the agent's channel (step 1, first half)."""
+
+    def __init__(self, parts: WorkerParts, channel: faust.ChannelT[Batch], **kwargs: object) -> None:
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self._parts = parts
+        self._channel = channel
+        self._retiring: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._random = random.Random()  # noqa: S311 - jitter, not secrets
+        self._draining = False
+
+    # -- rebalance ---------------------------------------------------------------------------------
+
+    def on_assigned(self, given: Collection[TopicPartition]) -> None:
+        """The group gave us partitions: each is assigned by a task of its own."""
+        for place in given:
+            if place in self.partitions:
+                continue
+            topic, number = place
+            of_type = self._parts.types[topic]
+            partition = Partition(
+                topic,
+                number,
+                ports=self._ports(of_type),
+                schema_store=self._parts.schema_store,
+                settings=self._parts.partition,
+                random_source=self._random,
+            )
+            self.partitions[place] = partition
+            retiring = self._retiring.pop(place, None)
+            if retiring is None:
+                partition.start()
+            else:
+                retiring.add_done_callback(lambda _, p=partition: p.start())  # type: ignore[misc]
+
+    def on_revoked(self, taken: Collection[TopicPartition]) -> None:
+        """The group took partitions: they finish or drop their work in tasks of their own."""
+        for place in taken:
+            partition = self.partitions.pop(place, None)
+            if partition is not None:
+                self._retiring[place] = asyncio.create_task(
+                    partition.revoke(), name=f"revoke {partition.source}"
+                )
+
+    def _ports(self, of_type: TypePorts) -> Ports:
+        make_emitter, record_type = self._parts.make_emitter, of_type.record_type
+        return Ports(
+            record_type=record_type,
+            ledger=of_type.ledger,
+            log=self._parts.source,
+            make_emitter=lambda source: make_emitter(record_type, source),
+            group=self._parts.group,
+            observer=self._parts.observer,
+        )
+
+    # -- pumping -----------------------------------------------------------------------------------
+
+    async def on_start(self) -> None:
+        """Join the group."""
+        await self._parts.source.start(
+            list(self._parts.types), self.on_assigned, self.on_revoked
+        )
+
+    @Service.task
+    async def _pump(self) -> None:
+        """Fetch for whichever partition can take a batch, for as long as the service runs."""
+        try:
+            while not self.should_stop and not self._draining:
+                await self._fetch_once()
+        except Exception as error:  # noqa: BLE001 - whatever ends the pump must end the worker
+            self._parts.observer.fatal(error)
+
+    async def _fetch_once(self) -> None:
+        ready = [place for place, p in self.partitions.items() if p.ready]
+        all_ready = len(ready) == len(self.partitions)
+        timeout_s = FETCH_TIMEOUT_S if all_ready else BUSY_FETCH_TIMEOUT_S
+        try:
+            fetched = await self._parts.source.next_batch(ready, timeout_s=timeout_s)
+        except InfrastructureError as error:
+            log.warning("fetch_failed", error=type(error).__name__, message=str(error))
+            await self.sleep(timeout_s)
+            return
+        except Stop as stop:
+            self._stop_partition(stop)
+            return
+        if fetched is None:
+            return
+        topic, number, batch = fetched
+        partition = self.partitions.get((topic, number))
+        if partition is None or partition.state is not State.RUNNING:
+            return
+        if batch.begin != partition.position:
+            # Assigned again while this was being fetched; the claim would refuse it anyway.
+            partition.interrupt(OwnershipLost(f"fetched from {batch.begin}, not where it stands"))
+            return
+        await self._channel.put(partition.new_batch(batch))  # type: ignore[arg-type]
+
+    def _stop_partition(self, stop: Stop) -> None:
+        """The log of a partition cannot be read on; assignment finds out why and says so."""
+        place = getattr(stop, "place", None)
+        partition = self.partitions.get(place) if place is not None else None
+        if partition is None:
+            self._parts.observer.fatal(stop)
+        else:
+            partition.interrupt(stop)
+
+    @Service.timer(1.0)
+    async def _watch_lag(self) -> None:
+        for (topic, number), partition in list(self.partitions.items()):
+            lag = await self._parts.source.lag(topic, number)
+            if lag is not None:
+                self._parts.observer.lag(partition.source, lag)
+
+    async def on_stop(self) -> None:
+        """Graceful stop: fetch no more, finish what is in flight, let go, leave the group."""
+        self._draining = True
+        try:
+            async with asyncio.timeout(self._parts.shutdown_deadline_s):
+                while not all(p.idle for p in self.partitions.values()):
+                    await asyncio.sleep(DRAIN_POLL_S)
+        except TimeoutError:
+            log.warning("stopped_in_flight", deadline_s=self._parts.shutdown_deadline_s)
+        self.on_revoked(list(self.partitions))
+        await asyncio.gather(*self._retiring.values(), return_exceptions=True)
+        await self._parts.source.stop()
+
+
+class Worker:
+    """A Faust app with the pump, the agent and the control agent."""
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self.parts = parts
+        self.woken = 0
+        # A group of its own per process: every worker hears every message of the control topic.
+        self.app = faust.App(
+            f"weighbridge-control-{uuid.uuid4().hex[:12]}",
+            broker=f"kafka://{parts.kafka_bootstrap.replace(',', ';kafka://')}",
+            store="memory://",
+            autodiscover=False,
+            web_enabled=False,
+            topic_disable_leader=True,
+            topic_allow_declare=False,
+            consumer_auto_offset_reset="latest",
+            stream_wait_empty=False,
+        )
+        channel = self.app.channel(maxsize=parts.concurrency)
+        self.pump = Pump(parts, channel, loop=None, beacon=self.app.beacon)
+        self.app.agent(channel, name="gate", concurrency=parts.concurrency)(self._gate)
+        control = self.app.topic(parts.control_topic, value_serializer="raw", internal=False)
+        self.app.agent(control, name="control")(self._control)
+
+    async def _gate(self, batches: AsyncIterator[Batch]) -> None:
+        """The agent: every batch of every partition passes here, steps 1 to 4."""
+        async for batch in batches:
+            try:
+                await batch.partition.process(batch)
+            except Exception as error:  # noqa: BLE001 - what escapes is a broken invariant
+                self.parts.observer.fatal(error)
+
+    async def _control(self, messages: AsyncIterator[bytes]) -> None:
+        """Hears that a decision set was activated. Truth is read at the next claim."""
+        async for _ in messages:
+            self.woken += 1
+            log.info("control_message")
+
+    async def start(self) -> None:
+        """Start Faust, then the pump."""
+        await self.app.start()
+        await self.pump.start()
+
+    async def stop(self) -> None:
+        """Stop the pump, then Faust."""
+        await self.pump.stop()
+        await self.app.stop()

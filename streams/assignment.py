@@ -1,0 +1,226 @@
+"""Assignment of a partition, steps (a) to (d): become its only owner, then know where to go on.
+
+(a) InitProducerId          fences the previous owner's emissions
+(b) a new token             fences its writes
+(c) compare the cursors     emitted E against decided D; what is owed is emitted from the database
+(d) recognise the log       the last decided record must still be itself; then read on from D
+
+Runs as a task of its own, never inside the consumer's rebalance callback: aiokafka sends no
+heartbeat there, and a callback that waits for a lock empties the whole group.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from connectors.errors import Stop, StopAll
+from connectors.ports import Cursor, EmittedCursor, Emitter, LastRecord, Ledger, LogRange
+from schemas.decision_set import DecisionSet
+from schemas.envelope import RawRecord, Source
+from schemas.record_type import RecordType
+from streams import batch as steps
+from streams.batch import OffsetMetadata
+from streams.observer import Observer
+
+log = structlog.get_logger("weighbridge.assignment")
+
+
+class LogReader(Protocol):
+    """What assignment asks of a raw topic's log; `connectors.kafka.source` implements it."""
+
+    async def cluster_id(self) -> str:
+        """The Kafka cluster's id. Raises `BrokerUnavailable`."""
+
+    async def log_range(self, topic: str, partition: int) -> LogRange:
+        """What the log holds now. Raises `BrokerUnavailable`."""
+
+    async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
+        """The record at exactly this offset, None if there is none. Raises `BrokerUnavailable`."""
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Make the consumer read on from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The outside, as one partition of one record type sees it."""
+
+    record_type: RecordType
+    ledger: Ledger
+    log: LogReader
+    make_emitter: Callable[[Source], Emitter]
+    group: str
+    observer: Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """What assignment yields: everything steps 3 and 4 need to act as the owner."""
+
+    source: Source
+    token: bytes
+    deployment: str
+    emitter: Emitter
+    decision_set: DecisionSet
+    next_offset: int
+    """D: where to read on."""
+
+
+async def assign(ports: Ports, topic: str, number: int) -> Ownership:
+    """Steps (a) to (d). Raises `Stop` or `StopAll` where an operator must act, and
+    `InfrastructureError` (retryable) when something is away; the emitter is closed then."""
+    # (a) InitProducerId fences the previous owner's emissions.
+    emitter = ports.make_emitter(Source(topic, number))
+    try:
+        await emitter.start()
+        return await _own(ports, emitter, topic, number)
+    except BaseException:
+        await emitter.close()
+        raise
+
+
+async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Ownership:
+    # (b) A new random token in the cursor row fences the previous owner's writes.
+    token = secrets.token_bytes(16)
+    deployment = await ports.ledger.deployment()
+    cursor = await ports.ledger.take(topic, number, ports.group, token)
+
+    # (c) Only now is E settled: after (a) no transaction of this partition is pending.
+    emitted = await emitter.committed()
+    cluster_id = await ports.log.cluster_id()
+    if cursor is None:
+        cursor = await _first_cursor(ports, Source(topic, number), token, emitted, cluster_id)
+    owed_from = await _owed_from(ports, cursor, emitted, deployment, cluster_id)
+    if owed_from < cursor.next_offset:
+        await _emit_owed(ports, emitter, cursor, deployment, owed_from)
+
+    # (d) Is this still the log whose records were decided? Then read on from D.
+    await _recognise(ports.log, cursor)
+    decision_set = await ports.ledger.active_decision_set()
+    ports.log.seek(topic, number, cursor.next_offset)
+    return Ownership(
+        cursor.source, token, deployment, emitter, decision_set, cursor.next_offset
+    )
+
+
+async def _first_cursor(
+    ports: Ports, source: Source, token: bytes, emitted: EmittedCursor | None, cluster_id: str
+) -> Cursor:
+    """Neither D nor E: begin at the earliest offset. E alone: the database lost its past."""
+    if emitted is not None:
+        message = (
+            f"{source}: group {ports.group} has committed offset {emitted.next_offset}, but the "
+            "database knows nothing of this partition. Was the database replaced, or the group "
+            "used by something else? Restore the database, or configure another group"
+        )
+        raise Stop(message)
+    log_range = await ports.log.log_range(source.topic, source.partition)
+    return await ports.ledger.begin(
+        source, ports.group, token, cluster_id, log_range.start_offset
+    )
+
+
+async def _owed_from(
+    ports: Ports,
+    cursor: Cursor,
+    emitted: EmittedCursor | None,
+    deployment: str,
+    cluster_id: str,
+) -> int:
+    """Step (c): where emission goes on from: E, or its stand-in when the group has none."""
+    source = cursor.source
+    if cursor.cluster_id != cluster_id:
+        message = (
+            f"{source}: decided against Kafka cluster {cursor.cluster_id}, this is cluster "
+            f"{cluster_id}. Connect to the former, or begin a new incarnation with "
+            "`weighbridge topics adopt`"
+        )
+        raise Stop(message)
+    if emitted is None:
+        if cursor.emitted_offset is None:
+            return cursor.first_offset
+        log.warning("group_offsets_lost", partition=str(source), mirrored=cursor.emitted_offset)
+        return cursor.emitted_offset
+    ours = OffsetMetadata.parse(emitted.metadata)
+    if ours is None or (ours.deployment, ours.incarnation) != (deployment, source.incarnation):
+        message = (
+            f"{source}: offset {emitted.next_offset} of group {ports.group} was not committed by "
+            f"deployment {deployment}, incarnation {source.incarnation}: somebody moved it. Decided "
+            f"up to {cursor.next_offset}, emitted up to about {cursor.emitted_offset}. Nothing is "
+            "skipped silently: put the offset back"
+        )
+        raise Stop(message)
+    await _check_batch(ports, cursor, emitted, ours)
+    return emitted.next_offset
+
+
+async def _check_batch(
+    ports: Ports, cursor: Cursor, emitted: EmittedCursor, ours: OffsetMetadata
+) -> None:
+    """The batch that moved E must be one this database knows, else it was set back."""
+    source, end = cursor.source, None
+    if emitted.next_offset <= cursor.next_offset:
+        end = await ports.ledger.batch_end(source, ports.group, ours.batch_number)
+    if end == emitted.next_offset:
+        return
+    message = (
+        f"{source}: events are emitted up to {emitted.next_offset} (batch {ours.batch_number}), but "
+        f"the database is decided up to {cursor.next_offset} (batch {cursor.batch_number}) and "
+        f"has no such batch: it was set back. Restore it; `weighbridge heal` rebuilds what is missing from "
+        "the output topics"
+    )
+    await ports.ledger.set_stop_mark(message)
+    raise StopAll(message)
+
+
+async def _emit_owed(
+    ports: Ports, emitter: Emitter, cursor: Cursor, deployment: str, owed_from: int
+) -> None:
+    """E < D: emit what the batches between settled, from the database, batch by batch."""
+    source = cursor.source
+    log.info("emitting_owed", partition=str(source), emitted=owed_from, decided=cursor.next_offset)
+    async for owed in ports.ledger.owed(source, ports.group, owed_from, cursor.next_offset):
+        persisted = steps.owed_events(ports.record_type, source, owed)
+        await steps.emit(emitter, deployment, source, persisted)
+        ports.observer.emitted(source, persisted, from_database=True)
+
+
+async def _recognise(log_reader: LogReader, cursor: Cursor) -> None:
+    """Step (d): D must be inside the log, and the last decided record must still be itself, unless
+    it has aged out."""
+    source, wanted = cursor.source, cursor.next_offset
+    log_range = await log_reader.log_range(source.topic, source.partition)
+    start, end = log_range.start_offset, log_range.end_offset
+    if wanted > end:
+        message = (
+            f"{source}: decided up to offset {wanted}, but the log ends at {end}: the topic was "
+            "recreated or truncated. `weighbridge topics adopt` begins a new incarnation"
+        )
+        raise Stop(message)
+    if wanted < start:
+        message = (
+            f"{source}: offset {wanted} is wanted, but the log begins at {start}: records aged out "
+            f"before they were decided. `weighbridge worker --accept-gap {source}` goes on there"
+        )
+        raise Stop(message)
+    last = cursor.last
+    if last is None or last.offset < start:
+        return
+    record = await log_reader.read_record(source.topic, source.partition, last.offset)
+    if record is None or not _same_record(record, last):
+        message = (
+            f"{source}: the record at offset {last.offset} is not the one that was decided there: the "
+            "topic was recreated. `weighbridge topics adopt` begins a new incarnation"
+        )
+        raise Stop(message)
+
+
+def _same_record(record: RawRecord, last: LastRecord) -> bool:
+    return (
+        record.timestamp == last.timestamp and steps.raw_digest(record.value) == last.raw_digest
+    )
