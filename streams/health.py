@@ -1,0 +1,90 @@
+"""/live, /ready and /metrics: whether the process runs, whether it makes progress, and the figures.
+
+Ready is red, with the cause, when a partition is not running or makes no progress while it has lag.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from aiohttp import web
+
+from streams.metrics import Metrics
+from streams.partition import Partition, State
+
+STALL_S = 60.0
+"""Lag without progress for so long is a stall."""
+ASSIGN_S = 30.0
+"""An assignment may take so long before readiness turns red."""
+
+
+def causes(
+    partitions: Iterable[Partition], lag_of: Callable[[Partition], int], now_s: float
+) -> list[str]:
+    """Why this worker is not ready; empty when it is. Pure."""
+    found: list[str] = []
+    for partition in partitions:
+        quiet_s = now_s - partition.progressed_at_s
+        if partition.state in {State.WAITING, State.STOPPED}:
+            found.append(f"{partition.source} {partition.state.value}: {partition.why}")
+        elif partition.state is State.ASSIGNING and quiet_s > ASSIGN_S:
+            found.append(f"{partition.source} assigning for {quiet_s:.0f} s: {partition.why}")
+        elif partition.state is State.RUNNING and quiet_s > STALL_S:
+            lag = lag_of(partition)
+            if lag > 0:
+                found.append(f"{partition.source} no progress for {quiet_s:.0f} s, lag {lag}")
+    return found
+
+
+class HealthServer:
+    """A small HTTP server beside the worker."""
+
+    def __init__(
+        self, host: str, port: int, metrics: Metrics, not_ready: Callable[[], list[str]]
+    ) -> None:
+        self._host, self._port = host, port
+        self._metrics = metrics
+        self._not_ready = not_ready
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> int:
+        """Listen. Returns the port, which is a free one when 0 was asked for. Raises `OSError`."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/live", self._live),
+                web.get("/ready", self._ready),
+                web.get("/metrics", self._exposition),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port)
+        await site.start()
+        address: tuple[str, int] = self._runner.addresses[0]
+        return address[1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _live(self, _: web.Request) -> web.Response:
+        return web.json_response({"live": True})
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        found = self._not_ready()
+        body = {"ready": not found, "causes": found}
+        return web.json_response(body, status=503 if found else 200)
+
+    async def _exposition(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=self._metrics.exposition(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+
+def now_s() -> float:
+    """Seconds on the monotonic clock that partitions keep their progress by."""
+    return time.monotonic()
