@@ -161,7 +161,7 @@ class EmbeddedKafka(Server):
 
     def _format(self) -> None:
         """Give the empty log folder its cluster id, as KRaft demands before the first start."""
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = _random_cluster_id()
         argv = self._argv(
             "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)
         )
@@ -205,6 +205,13 @@ class EmbeddedKafka(Server):
         with contextlib.suppress(OSError):
             return STARTED in self._log.read_text(encoding="utf-8", errors="replace")
         return False
+
+
+def _random_cluster_id() -> str:
+    """A UUID as Kafka writes it; never with a leading hyphen, which its tools take for an option."""
+    while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
 
 
 def _java() -> Path:
