@@ -129,9 +129,7 @@ def _maven(downloads: Path) -> MavenContext:
     except ImportError:
         message = "embedded Kafka needs the extra `embedded`: pip install 'weighbridge[embedded]'"
         raise ConfigurationError(message) from None
-    return MavenContext(
-        resolver=PythonResolver(), repo_cache=downloads, timeout=REQUEST_TIMEOUT_S
-    )
+    return MavenContext(resolver=PythonResolver(), repo_cache=downloads, timeout=REQUEST_TIMEOUT_S)
 
 
 def _artifact(maven: MavenContext, coordinates: str) -> Artifact:

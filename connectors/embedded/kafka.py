@@ -208,7 +208,7 @@ class EmbeddedKafka(Server):
 
 
 def _random_cluster_id() -> str:
-    """A UUID as Kafka writes it; never with a leading hyphen, which its tools take for an option."""
+    """A UUID as Kafka writes it; without a hyphen in front, which its tools take for an option."""
     while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text

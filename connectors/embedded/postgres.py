@@ -25,6 +25,8 @@ SYSTEM_USER = "weighbridge"
 SOCKET_PATH_BYTES_MAX = 100
 """The kernel takes 107 bytes for a Unix socket's path; PostgreSQL appends to ours."""
 INIT_DEADLINE_S = 120.0
+_STATUS_LINE = 7
+"""Of `postmaster.pid`, counted from 0 (`LOCK_FILE_LINE_PM_STATUS` is 8, counted from 1)."""
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -122,7 +124,7 @@ class EmbeddedPostgres(Server):
         draft = self.data_dir / "cluster.new"
         shutil.rmtree(draft, ignore_errors=True)
         argv = [
-            self._binaries / "initdb",
+            str(self._binaries / "initdb"),
             f"--pgdata={draft}",
             f"--username={SUPERUSER}",
             "--auth=trust",
@@ -163,9 +165,9 @@ class EmbeddedPostgres(Server):
 
     def _ready(self, pid: int) -> bool:
         """PostgreSQL writes its state into the last line of its own pid file."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, IndexError):
             lines = (self._cluster / "postmaster.pid").read_text(encoding="utf-8").splitlines()
-            return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
+            return lines[0] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
         return False
 
     def _identity(self) -> tuple[int, int] | None:

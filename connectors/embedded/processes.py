@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import random
 import signal
 import socket
@@ -240,9 +239,7 @@ class Server(ABC):
         self._prepare(progress)
         self._process = self._launch()
         started = psutil.Process(self._process.pid).create_time()
-        write_state(
-            self.data_dir, ServerState(self._process.pid, started, self.marker, self._port)
-        )
+        write_state(self.data_dir, ServerState(self._process.pid, started, self.marker, self._port))
         self._await_ready(self._process)
 
     def stop(self) -> None:
@@ -332,7 +329,7 @@ def end_child(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> 
 
 
 def spawn(
-    argv: Sequence[str | Path],
+    argv: Sequence[str],
     log: Path,
     *,
     env: dict[str, str] | None = None,
@@ -347,7 +344,7 @@ def spawn(
         identity = {"user": account[0], "group": account[1], "extra_groups": []}
     with log.open("ab") as output:
         return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
-            [os.fspath(part) for part in argv],
+            list(argv),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
