@@ -95,6 +95,14 @@ class Fault:
         return f"SQLSTATE {self.sqlstate}{constraint}{column}"
 
 
+class PostgresUnavailable(DatabaseUnavailable):
+    """The server refused or ended what was asked, for a reason that is not the data's."""
+
+    def __init__(self, message: str, sqlstate: str) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
 def fault_of(error: asyncpg.PostgresError) -> Fault:
     """Codes and names of a server error. In a binary COPY the column is named in its context."""
     sqlstate = error.sqlstate if isinstance(error.sqlstate, str) else "XX000"
@@ -123,7 +131,7 @@ def translate(error: BaseException, *, starting: bool = False) -> WeighbridgeErr
         message = f"{_phrase(fault.sqlstate)} ({fault})"
         if starting and fault.sqlstate[:2] in _STARTUP_FAULTS:
             return ConfigurationError(f"PostgreSQL: {message}")
-        return DatabaseUnavailable(f"PostgreSQL: {message}")
+        return PostgresUnavailable(f"PostgreSQL: {message}", fault.sqlstate)
     if isinstance(error, TimeoutError):
         return DatabaseUnavailable("PostgreSQL did not answer in time")
     if isinstance(error, OSError):

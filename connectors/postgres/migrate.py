@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 import schemas
-from connectors.errors import ConfigurationError, DatabaseUnavailable, WeighbridgeError
+from connectors.errors import ConfigurationError, WeighbridgeError
 from connectors.postgres.errors import (
     DRIVER_ERRORS,
     INSUFFICIENT_PRIVILEGE,
     UNDEFINED_TABLE,
+    PostgresUnavailable,
     fault_of,
     translate,
 )
@@ -203,8 +204,8 @@ async def check_migrated(pool: Pool) -> None:
     try:
         async with pool.transaction() as session:
             rows = await session.fetch(query("applied_migrations"))
-    except DatabaseUnavailable as error:
-        if UNDEFINED_TABLE not in str(error):
+    except PostgresUnavailable as error:
+        if error.sqlstate != UNDEFINED_TABLE:
             raise
         message = "this database has never been migrated; run `weighbridge db migrate`"
         raise ConfigurationError(message) from None

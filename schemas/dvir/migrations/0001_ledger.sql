@@ -43,7 +43,9 @@ CALL weighbridge_append_only('dvir_ledger');
 
 CREATE INDEX dvir_ledger_report ON dvir_ledger (report_id, source) WHERE report_id IS NOT NULL;
 
--- Signature receipts, written in the transaction of their ledger row and never without it.
+-- Signature receipts, written in the transaction of their ledger row and never without it. No
+-- foreign key says so: it would read and lock each ledger row once more and more than double the
+-- cost of a receipt, while no row of either table can go away.
 CREATE TABLE dvir_signature (
     key bytea NOT NULL,
     ordinal smallint NOT NULL,
