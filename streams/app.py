@@ -101,6 +101,7 @@ class Pump(Service):
         self._retiring: dict[TopicPartition, asyncio.Task[None]] = {}
         self._random = random.Random()  # noqa: S311 - jitter, not secrets
         self._draining = False
+        self._lags: dict[TopicPartition, int] = {}
 
     # -- rebalance ---------------------------------------------------------------------------------
 
@@ -197,11 +198,16 @@ class Pump(Service):
         else:
             partition.interrupt(stop)
 
+    def lag_of(self, partition: Partition) -> int:
+        """Records between a partition's position and what may be read; 0 while unknown."""
+        return self._lags.get((partition.source.topic, partition.source.partition), 0)
+
     @Service.timer(1.0)
     async def _watch_lag(self) -> None:
         for (topic, number), partition in list(self.partitions.items()):
             lag = await self._parts.source.lag(topic, number)
             if lag is not None:
+                self._lags[topic, number] = lag
                 self._parts.observer.lag(partition.source, lag)
 
     async def on_stop(self) -> None:

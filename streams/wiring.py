@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.embedded.services import running_services
+from connectors.embedded.services import find_running
 from connectors.errors import ConfigurationError
 from connectors.kafka.emitter import EmitterFactory
 from connectors.kafka.settings import KafkaSettings
@@ -22,6 +22,10 @@ from streams.app import TypePorts, WorkerParts
 from streams.observer import Observer
 from streams.partition import PartitionSettings
 from streams.settings import Settings
+
+
+WORKER_ROLE = "weighbridge_worker"
+"""The role that migrations create for workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ def endpoints(settings: Settings) -> Endpoints:
     owner = settings.postgres_owner_dsn.get_secret_value() if settings.postgres_owner_dsn else None
     if configured[0] is not None and configured[1] is not None:
         return Endpoints(configured[0], configured[1].get_secret_value(), owner)
-    embedded = running_services(settings.data_dir)
+    embedded = find_running(settings.data_dir)
     if embedded is None:
         message = (
             "no Kafka and PostgreSQL: set WEIGHBRIDGE_KAFKA_BOOTSTRAP and WEIGHBRIDGE_POSTGRES_DSN "
@@ -51,8 +55,8 @@ def endpoints(settings: Settings) -> Endpoints:
         raise ConfigurationError(message)
     return Endpoints(
         configured[0] or embedded.bootstrap,
-        configured[1].get_secret_value() if configured[1] else embedded.worker_dsn,
-        owner or embedded.owner_dsn,
+        configured[1].get_secret_value() if configured[1] else embedded.dsn(user=WORKER_ROLE),
+        owner or embedded.dsn(),
     )
 
 
@@ -104,7 +108,7 @@ async def worker_parts(
             schema_store=schema_store(settings.schema_store),
             observer=observer,
             group=settings.group,
-            control_topic=kafka.topic("weighbridge.control"),
+            control_topic=kafka.control_topic,
             kafka_bootstrap=kafka.bootstrap,
             concurrency=settings.concurrency,
             shutdown_deadline_s=settings.shutdown_deadline_s,
