@@ -171,6 +171,8 @@ class Pump(Service):
         try:
             fetched = await self._parts.source.next_batch(ready, timeout_s=timeout_s)
         except InfrastructureError as error:
+            if self._draining:
+                return
             log.warning("fetch_failed", error=type(error).__name__, message=str(error))
             await self.sleep(timeout_s)
             return
