@@ -32,7 +32,7 @@ _UUID_BYTES = 16
 _NO_ID = uuid.UUID(int=0)
 
 
-class _Uuid(AbstractType[bytes]):
+class _Uuid(AbstractType[bytes]):  # type: ignore[misc] # aiokafka is untyped
     """Kafka's UUID: sixteen bytes, no length."""
 
     @classmethod
@@ -44,7 +44,7 @@ class _Uuid(AbstractType[bytes]):
         return data.read(_UUID_BYTES)
 
 
-class _MetadataResponse_v12(Response):  # noqa: N801 - aiokafka's own way of naming versions
+class _MetadataResponse_v12(Response):  # type: ignore[misc] # noqa: N801 - aiokafka's own way of naming versions
     API_KEY = 3
     API_VERSION = 12
     SCHEMA = Schema(
@@ -89,7 +89,7 @@ class _MetadataResponse_v12(Response):  # noqa: N801 - aiokafka's own way of nam
     )
 
 
-class _MetadataRequest_v12(RequestStruct):  # noqa: N801 - aiokafka's own way of naming versions
+class _MetadataRequest_v12(RequestStruct):  # type: ignore[misc] # noqa: N801 - aiokafka's own way of naming versions
     FLEXIBLE_VERSION = True
     API_KEY = 3
     API_VERSION = 12
@@ -107,7 +107,7 @@ class _MetadataRequest_v12(RequestStruct):  # noqa: N801 - aiokafka's own way of
     )
 
 
-class _TopicIdRequest(Request[_MetadataRequest_v12]):
+class _TopicIdRequest(Request[_MetadataRequest_v12]):  # type: ignore[misc] # as above
     API_KEY = 3
 
     def __init__(self, topics: Collection[str]) -> None:
@@ -115,7 +115,7 @@ class _TopicIdRequest(Request[_MetadataRequest_v12]):
 
     def build(self, request_struct_class: type[_MetadataRequest_v12]) -> _MetadataRequest_v12:
         named: list[Any] = [(_NO_ID.bytes, topic, {}) for topic in self._topics]
-        return request_struct_class(named, False, False, {})  # noqa: FBT003 - wire fields
+        return request_struct_class(named, False, False, {})
 
 
 async def topic_ids(

@@ -1,0 +1,170 @@
+"""One admin client, shared by all partitions of a worker: offsets with their text, topics, ids."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
+
+from connectors.errors import ConfigurationError, Stop
+from connectors.kafka.faults import bounded, translated
+from connectors.kafka.log import KafkaLog
+from connectors.kafka.membership import Place
+from connectors.kafka.settings import KafkaSettings
+from connectors.ports import EmittedCursor
+
+_NO_OFFSET = -1
+
+
+class KafkaAdmin:
+    """Questions to the cluster outside any consumer or producer.
+
+    Starts on first use and may be used again after a failure. Every call raises `BrokerUnavailable`
+    (retryable) or `ConfigurationError` (not allowed), within `call_deadline_s`.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._client: AIOKafkaAdminClient | None = None
+        self._starting = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release the connection; the next call opens another."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    @asynccontextmanager
+    async def _call(self, what: str) -> AsyncIterator[AIOKafkaAdminClient]:
+        async with bounded(what, self._settings.call_deadline_s):
+            yield await self._started()
+
+    async def _started(self) -> AIOKafkaAdminClient:
+        async with self._starting:
+            if self._client is None:
+                client = AIOKafkaAdminClient(**self._settings.client_options())
+                try:
+                    await client.start()
+                except BaseException:
+                    await client.close()
+                    raise
+                self._client = client
+            return self._client
+
+    # -- group -------------------------------------------------------------------------------------
+
+    async def committed(self, group: str, topic: str, partition: int) -> EmittedCursor | None:
+        """The group's committed offset with the text beside it, None when it has none.
+
+        `AIOKafkaConsumer.committed` gives the number alone.
+        """
+        place = TopicPartition(topic, partition)
+        async with self._call(f"{topic}/{partition}: committed offset of group {group}") as client:
+            offsets = await client.list_consumer_group_offsets(group, partitions=[place])
+        found = offsets.get(place)
+        if found is None or found.offset == _NO_OFFSET:
+            return None
+        return EmittedCursor(found.offset, found.metadata)
+
+    async def group_offsets(self, group: str, places: Sequence[Place]) -> Mapping[Place, int]:
+        """The group's committed offsets, for those of these partitions that have one."""
+        asked = [TopicPartition(*place) for place in places]
+        if not asked:
+            return {}
+        async with self._call(f"committed offsets of group {group}") as client:
+            offsets = await client.list_consumer_group_offsets(group, partitions=asked)
+        return {
+            (place.topic, place.partition): found.offset
+            for place, found in offsets.items()
+            if found.offset != _NO_OFFSET
+        }
+
+    async def stable_ends(self, places: Sequence[Place]) -> Mapping[Place, int]:
+        """How far `read_committed` may read, for those of these partitions that exist."""
+        ends: dict[Place, int] = {}
+        async with KafkaLog(self._settings) as log:
+            for topic, partition in places:
+                with contextlib.suppress(Stop):
+                    found = await log.log_range(topic, partition)
+                    ends[topic, partition] = found.last_stable_offset
+        return ends
+
+    # -- cluster -----------------------------------------------------------------------------------
+
+    async def cluster(self) -> Mapping[str, Any]:
+        """Kafka's description of the cluster: `cluster_id`, `brokers`."""
+        async with self._call("describing the cluster") as client:
+            return dict(await client.describe_cluster())
+
+    async def cluster_id(self) -> str:
+        """The cluster's id."""
+        return str((await self.cluster())["cluster_id"])
+
+    async def broker_config(self, names: Collection[str]) -> Mapping[str, str]:
+        """Values of these broker settings, from whichever broker comes first."""
+        brokers = (await self.cluster())["brokers"]
+        node = str(brokers[0]["node_id"])
+        resource = ConfigResource(ConfigResourceType.BROKER, node, dict.fromkeys(names))
+        async with self._call(f"settings of broker {node}") as client:
+            responses = await client.describe_configs([resource])
+        return next(iter(_configs(responses).values()))
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    async def topics(self, names: Sequence[str]) -> Mapping[str, Mapping[int, int]]:
+        """The topics that exist among these: partition number to how many replicas it has."""
+        async with self._call(f"describing {', '.join(names)}") as client:
+            described = await client.describe_topics(list(names))
+        return {
+            topic["topic"]: {p["partition"]: len(p["replicas"]) for p in topic["partitions"]}
+            for topic in described
+            if topic["error_code"] == NoError.errno
+        }
+
+    async def topic_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """All settings of these topics, defaults included."""
+        resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+        async with self._call(f"settings of {', '.join(names)}") as client:
+            return _configs(await client.describe_configs(resources))
+
+    async def create(self, topics: Sequence[NewTopic]) -> list[str]:
+        """Create these topics; returns the names of those that did not exist before."""
+        async with self._call("creating topics") as client:
+            response = await client.create_topics(list(topics))
+        created = []
+        for topic, error_code, *_ in response.topic_errors:
+            error = for_code(error_code)
+            if error is NoError:
+                created.append(topic)
+            elif error is not TopicAlreadyExistsError:
+                what = f"creating topic {topic}"
+                if error.retriable:
+                    raise translated(what, error())
+                message = f"{what}: {error.__name__}"
+                raise ConfigurationError(message)
+        return created
+
+
+def _configs(responses: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """Resource name to its settings. Raises aiokafka's error for one that cannot be described."""
+    found: dict[str, dict[str, str]] = {}
+    for response in responses:
+        for error_code, _, _, name, entries in response.resources:
+            if error_code != NoError.errno:
+                what = f"settings of {name}"
+                raise translated(what, for_code(error_code)())
+            found[name] = {entry[0]: entry[1] for entry in entries}
+    return found
