@@ -8,8 +8,9 @@ from typing import Literal
 
 import structlog
 
-LIBRARIES = ("aiokafka", "faust", "mode", "asyncio", "aiohttp")
-"""Standard-library loggers of what we use; their warnings are worth a line, their chatter not."""
+CHATTY = ("aiokafka", "faust", "mode")
+"""Libraries that log every retry of every connection as an error while a broker is away. What it
+means for a partition is in our own lines; theirs are shown at level debug."""
 
 
 def configure(log_format: Literal["console", "json"], level: str) -> None:
@@ -35,8 +36,9 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("level=%(levelname)s logger=%(name)s event=%(message)r"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    for name in LIBRARIES:
-        logging.getLogger(name).setLevel(logging.ERROR if name == "mode" else logging.WARNING)
+    for name in CHATTY:
+        quiet = number > logging.DEBUG
+        logging.getLogger(name).setLevel(logging.CRITICAL if quiet else logging.WARNING)
 
 
 def _drop_none(

@@ -1,0 +1,84 @@
+"""A worker that harms itself: `python -m tests.faults.acting_worker ACT NTH`.
+
+It is the real `weighbridge worker` with one function wrapped, so that the process is killed or
+stopped at an exact point of the protocol, the NTH time it passes there. The rest of its settings
+come from the environment, as for the real command. Prints `acting ACT` to standard output first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from connectors.postgres.transaction import PostgresTransaction
+from streams import batch
+from streams.cli import main
+
+KILL, PAUSE = signal.SIGKILL, signal.SIGSTOP
+
+
+class Act:
+    """Counts passes and does the deed at the NTH."""
+
+    def __init__(self, number: signal.Signals, nth: int) -> None:
+        self._number = number
+        self._nth = nth
+
+    def __call__(self) -> None:
+        self._nth -= 1
+        if self._nth == 0:
+            sys.stdout.write("acting\n")
+            sys.stdout.flush()
+            os.kill(os.getpid(), self._number)
+
+
+def before(target: object, name: str, act: Act) -> None:
+    """Do the deed just before `target.name` runs."""
+    original: Callable[..., Awaitable[Any]] = getattr(target, name)
+
+    async def acting(*args: object, **kwargs: object) -> object:
+        act()
+        return await original(*args, **kwargs)
+
+    setattr(target, name, acting)
+
+
+def after(target: object, name: str, act: Act) -> None:
+    """Do the deed just after `target.name` has run."""
+    original: Callable[..., Awaitable[Any]] = getattr(target, name)
+
+    async def acting(*args: object, **kwargs: object) -> object:
+        result = await original(*args, **kwargs)
+        act()
+        return result
+
+    setattr(target, name, acting)
+
+
+POINTS: dict[str, Callable[[int], None]] = {
+    "kill-before-persist": lambda n: before(batch, "persist", Act(KILL, n)),
+    "kill-inside-persist": lambda n: after(PostgresTransaction, "finish", Act(KILL, n)),
+    "kill-after-persist": lambda n: after(batch, "persist", Act(KILL, n)),
+    "kill-inside-emit": lambda n: before(
+        AIOKafkaProducer, "send_offsets_to_transaction", Act(KILL, n)
+    ),
+    "kill-before-commit": lambda n: before(AIOKafkaProducer, "commit_transaction", Act(KILL, n)),
+    "kill-after-commit": lambda n: after(AIOKafkaProducer, "commit_transaction", Act(KILL, n)),
+    "stop-inside-persist": lambda n: after(PostgresTransaction, "finish", Act(PAUSE, n)),
+    "stop-after-persist": lambda n: after(batch, "persist", Act(PAUSE, n)),
+    "stop-inside-emit": lambda n: before(
+        AIOKafkaProducer, "send_offsets_to_transaction", Act(PAUSE, n)
+    ),
+}
+"""What to do where: the names of the protocol's points."""
+
+if __name__ == "__main__":
+    act_name, nth = sys.argv[1], int(sys.argv[2])
+    POINTS[act_name](nth)
+    sys.argv = ["weighbridge", "worker"]
+    main()
