@@ -1,0 +1,152 @@
+"""Faults after which the gate must stop and say why, or make good by itself; never go on regardless."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from streams.demo.reading import look
+from tests.faults.gate import GROUP, Gate
+
+PAYROLL_RAW = "payroll.raw"
+
+
+async def _limit(gate: Gate, topic: str, bytes_max: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=gate.services.bootstrap)
+    await admin.start()
+    try:
+        resource = ConfigResource(
+            ConfigResourceType.TOPIC,
+            gate.prefix + topic,
+            {"max.message.bytes": str(bytes_max)},
+        )
+        await admin.alter_configs([resource])
+    finally:
+        await admin.close()
+
+
+@pytest.mark.timeout(180)
+async def test_event_too_large_for_its_output_topic(gate: Gate) -> None:
+    """An output topic that refuses an event: nothing of the batch is visible, its offset does not
+    move, the partition stops and says so; once the limit is raised everything comes out once."""
+    await _limit(gate, "payroll.committed", 300)
+    await gate.publish(statements=60, dvirs=20)
+    worker = await gate.worker()
+    await worker.says("max.message.bytes is 300")
+    await worker.says("state=stopped")
+    async with gate.watch() as watch:
+        standings = [s for s in await watch.standings() if PAYROLL_RAW in s.topic]
+    assert any(s.decided > s.emitted for s in standings)
+    assert not (await look(gate.outside, "payroll")).events
+    await worker.stop()
+    await _limit(gate, "payroll.committed", 1_048_588)
+    await gate.worker()
+    await gate.drain()
+    await gate.prove()
+
+
+@pytest.mark.timeout(180)
+async def test_rightful_owner_fenced(gate: Gate) -> None:
+    """Somebody else takes the transactional id while the group still assigns the partition to this
+    worker: it gets a new producer, makes good what is owed, and goes on."""
+    await gate.publish()
+    worker = await gate.worker()
+    await gate.drain()
+    for number in range(gate.partitions):
+        intruder = AIOKafkaProducer(
+            bootstrap_servers=gate.services.bootstrap,
+            transactional_id=f"weighbridge/{gate.prefix}{PAYROLL_RAW}/{number}/{GROUP}",
+        )
+        await intruder.start()
+        await intruder.stop()
+    await gate.publish(seed=8)
+    await gate.drain()
+    assert "Fenced" in worker.text()
+    assert await worker.stop() == 0
+    await gate.prove()
+
+
+@pytest.mark.timeout(240)
+async def test_database_set_back_under_a_running_worker(gate: Gate) -> None:
+    """A database restored from a cold copy knows less than what is emitted: the worker stops with
+    exit code 3, leaves a stop mark that stops every other worker too, and emits nothing more."""
+    postgres = gate.services.postgres
+    await gate.publish()
+    worker = await gate.worker()
+    await gate.drain()
+    copy = gate.folder / "cold-copy"
+    await asyncio.to_thread(_cold_copy, postgres, copy)
+    await gate.publish(seed=8)
+    await gate.drain()
+    before = await look(gate.outside, "payroll")
+    await asyncio.to_thread(_set_back, postgres, copy)
+    await gate.publish(seed=9)
+    assert await worker.ended() == 3
+    assert "set back" in worker.text()
+    after = await look(gate.outside, "payroll")
+    assert len(after.events) == len(before.events)
+    other = await gate.worker()
+    assert await other.ended() == 3
+    assert len((await look(gate.outside, "payroll")).events) == len(before.events)
+
+
+def _cold_copy(postgres: object, copy: Path) -> None:
+    postgres.stop()  # type: ignore[attr-defined]
+    shutil.copytree(postgres.data_dir, copy, symlinks=True)  # type: ignore[attr-defined]
+    postgres.start()  # type: ignore[attr-defined]
+
+
+def _set_back(postgres: object, copy: Path) -> None:
+    """Put the copied files in place of the present ones, owners and all."""
+    import subprocess
+
+    postgres.stop()  # type: ignore[attr-defined]
+    data_dir: Path = postgres.data_dir  # type: ignore[attr-defined]
+    for present in data_dir.iterdir():
+        if present.name in {p.name for p in copy.iterdir()} and present.is_dir():
+            shutil.rmtree(present)
+            subprocess.run(["cp", "-a", str(copy / present.name), str(present)], check=True)  # noqa: S603, S607
+    postgres.start()  # type: ignore[attr-defined]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("statements", [20, 900], ids=["shorter", "longer"])
+async def test_topic_recreated_under_a_running_worker(gate: Gate, statements: int) -> None:
+    """A raw topic deleted and created again, shorter or longer than before: its partitions stop
+    and say so; no record of the new topic gets a row or an event; the other topic goes on."""
+    await gate.publish(statements=300, dvirs=50)
+    worker = await gate.worker()
+    await gate.drain()
+    before = await look(gate.outside, "payroll")
+    await _recreate(gate, gate.prefix + PAYROLL_RAW)
+    old = dataclasses.replace(gate, placed={})
+    await old.publish(statements=statements, dvirs=50, seed=8)
+    await worker.says("recreated", deadline_s=90)
+    await worker.says("state=stopped", deadline_s=90)
+    after = await look(gate.outside, "payroll")
+    assert (len(after.ledger), len(after.events)) == (len(before.ledger), len(before.events))
+    assert len(after.quarantine) == len(before.quarantine)
+    assert worker.running
+
+
+async def _recreate(gate: Gate, topic: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=gate.services.bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([topic])
+        while (await admin.describe_topics([topic]))[0]["error_code"] == 0:
+            await asyncio.sleep(0.1)
+        await admin.create_topics([NewTopic(topic, gate.partitions, 1)])
+        while (await admin.describe_topics([topic]))[0]["error_code"] != 0:
+            await asyncio.sleep(0.1)
+    finally:
+        await admin.close()
+
+
