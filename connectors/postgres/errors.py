@@ -24,8 +24,14 @@ LOCK_NOT_AVAILABLE = "55P03"
 UNENCODABLE = "22000"
 """`data_exception`: stands for a value that the client could not even encode for its column."""
 
-DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""All that asyncpg raises when the server or the way to it fails; `TimeoutError` is an `OSError`."""
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,
+)
+"""All that asyncpg raises when the server or the way to it fails; a `TimeoutError` is an `OSError`.
+"""
 
 _PHRASES = {
     READ_ONLY: "the server is read-only: a standby, or a primary that was demoted",
@@ -65,7 +71,9 @@ _STARTUP_FAULTS = ("28", "3D", "42")
 """Classes that cannot heal while a service starts; once it runs, they are waited for (G5)."""
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
-_COPY_COLUMN = re.compile(r"\ACOPY [a-z0-9_]+, line \d+, column ([a-z_][a-z0-9_]{0,62})\Z", re.ASCII)
+_COPY_COLUMN = re.compile(
+    r"\ACOPY [a-z0-9_]+, line \d+, column ([a-z_][a-z0-9_]{0,62})\Z", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +128,9 @@ def _identifier(name: object) -> str | None:
 def translate(error: BaseException, *, starting: bool = False) -> WeighbridgeError:
     """What an asyncpg or system error means to the stream.
 
-    `DatabaseUnavailable` (retryable) for everything that may heal; `ConfigurationError` for a login,
-    database or schema that is wrong while a service starts (`starting`), or a DSN that cannot be
-    read at any time.
+    `DatabaseUnavailable` (retryable) for everything that may heal; `ConfigurationError` for a
+    login, database or schema that is wrong while a service starts (`starting`), and for a DSN that
+    cannot be read at any time.
     """
     if isinstance(error, asyncpg.ClientConfigurationError):
         return ConfigurationError("the PostgreSQL address (DSN) cannot be read")
@@ -136,7 +144,7 @@ def translate(error: BaseException, *, starting: bool = False) -> WeighbridgeErr
         return DatabaseUnavailable("PostgreSQL did not answer in time")
     if isinstance(error, OSError):
         return DatabaseUnavailable(f"PostgreSQL cannot be reached ({type(error).__name__})")
-    return DatabaseUnavailable(f"the PostgreSQL session failed ({type(error).__name__})")
+    return DatabaseUnavailable(f"the PostgreSQL session was lost ({type(error).__name__})")
 
 
 def _phrase(sqlstate: str) -> str:

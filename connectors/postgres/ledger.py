@@ -131,9 +131,7 @@ class PostgresLedger:
             )
         return int(row["batch_number"])
 
-    async def _owed_batch(
-        self, source: Source, group: str, number: int, begin: int
-    ) -> OwedBatch:
+    async def _owed_batch(self, source: Source, group: str, number: int, begin: int) -> OwedBatch:
         async with self._pool.transaction() as session:
             page = await session.one(
                 f"the verdict page of {source} for batch {number}",
@@ -165,9 +163,7 @@ class PostgresLedger:
     async def batch_end(self, source: Source, group: str, batch_number: int) -> int | None:
         """Where the batch of this number ended; None if there is no such page."""
         async with self._pool.transaction() as session:
-            row = await session.fetchrow(
-                query("batch_end"), *_place(source, group), batch_number
-            )
+            row = await session.fetchrow(query("batch_end"), *_place(source, group), batch_number)
         return None if row is None else int(row["next_offset"])
 
     async def decision_set(self, digest: bytes) -> DecisionSet:

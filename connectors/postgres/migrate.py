@@ -126,7 +126,9 @@ async def _migrate(connection: asyncpg.Connection, known: Sequence[Migration]) -
     await connection.execute(query("lock_migrations"))
     await connection.execute("SET client_min_messages = warning")
     await connection.execute(query("create_schema_migration"))
-    applied = {r["name"]: r["checksum"] for r in await connection.fetch(query("applied_migrations"))}
+    applied = {
+        r["name"]: r["checksum"] for r in await connection.fetch(query("applied_migrations"))
+    }
     to_apply = pending(known, applied)
     unknown = applied.keys() - {m.name for m in known}
     if unknown:
@@ -142,9 +144,7 @@ async def _apply(connection: asyncpg.Connection, migration: Migration) -> None:
     try:
         async with connection.transaction():
             await connection.execute(migration.sql)
-            await connection.execute(
-                query("record_migration"), migration.name, migration.checksum
-            )
+            await connection.execute(query("record_migration"), migration.name, migration.checksum)
     except asyncpg.PostgresError as error:
         reason = str(_explained(error))
         if not isinstance(_explained(error), ConfigurationError):
@@ -191,7 +191,8 @@ def check_version(connection: asyncpg.Connection) -> None:
     version = connection.get_server_version()
     if version.major < POSTGRES_MAJOR_MIN:
         message = (
-            f"PostgreSQL {version.major} is too old: weighbridge needs {POSTGRES_MAJOR_MIN} or newer"
+            f"PostgreSQL {version.major} is too old: weighbridge needs at least "
+            f"{POSTGRES_MAJOR_MIN}"
         )
         raise ConfigurationError(message)
 

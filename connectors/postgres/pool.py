@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import asyncpg
 
@@ -169,7 +169,7 @@ class Pool:
         if settings.pooled:
             self._begin_sql += f"; {self._settings_sql}"
 
-    async def __aenter__(self) -> Pool:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 

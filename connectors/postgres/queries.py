@@ -23,9 +23,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 def _queries() -> dict[str, str]:
     parts = _NAME.split(_FILE.read_text(encoding="utf-8"))
     return {
-        name: "\n".join(
-            line for line in text.strip().splitlines() if not line.startswith("--")
-        )
+        name: "\n".join(line for line in text.strip().splitlines() if not line.startswith("--"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True)
     }
 

@@ -1,8 +1,8 @@
 """Step 3 inside PostgreSQL: claim, probe, write, finish, all in one READ COMMITTED transaction.
 
 Writes are set-based: keys are probed with `= ANY`, free ones written with COPY in key order. The
-specification's race path, `INSERT ... ON CONFLICT DO NOTHING` in a savepoint, is not needed: after a
-unique violation the savepoint is rolled back, `Written.raced` makes the caller probe again, and
+specification's race path, `INSERT ... ON CONFLICT DO NOTHING` in a savepoint, is not needed: after
+a unique violation the savepoint is rolled back, `Written.raced` makes the caller probe again, and
 under READ COMMITTED that probe sees the winner, who has committed by then. The guarantee is the
 same (one row per key, G2) with one way to write instead of two.
 """
@@ -198,7 +198,7 @@ class PostgresTransaction:
             if not isinstance(error, asyncpg.DataError):
                 raise translate(error) from None
             fault = Fault(UNENCODABLE)
-        except Exception:  # noqa: BLE001 - a value its column's encoder cannot take: any type of error
+        except Exception:  # noqa: BLE001 - encoders raise anything for a value they cannot take
             fault = Fault(UNENCODABLE)
         else:
             # Released, or the cursor's update would run in the savepoint and need a multixact.
@@ -219,8 +219,7 @@ class PostgresTransaction:
 
     def _is_race(self, fault: Fault) -> bool:
         return (
-            fault.sqlstate == UNIQUE_VIOLATION
-            and fault.constraint == self._statements.primary_key
+            fault.sqlstate == UNIQUE_VIOLATION and fault.constraint == self._statements.primary_key
         )
 
     async def _isolate(self, records: Sequence[Accepted], fault: Fault) -> Written:
@@ -255,9 +254,7 @@ class PostgresTransaction:
         return Written(refused=culprits)
 
     async def _take_back(self) -> None:
-        await self._session.execute(
-            "ROLLBACK TO SAVEPOINT isolation; RELEASE SAVEPOINT isolation"
-        )
+        await self._session.execute("ROLLBACK TO SAVEPOINT isolation; RELEASE SAVEPOINT isolation")
 
     async def write_quarantine(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Write quarantine rows. A position that is there already has had its verdict (G1)."""

@@ -94,7 +94,11 @@ def digest_of(name: object) -> bytes:
 
 
 def _accepted(
-    offset: int, key: bytes, common: dict[str, object], own: dict[str, object], columns: tuple[str, ...]
+    offset: int,
+    key: bytes,
+    common: dict[str, object],
+    own: dict[str, object],
+    columns: tuple[str, ...],
 ) -> Accepted:
     values = common | own
     digest = bytes(values["canonical_digest"])  # type: ignore[call-overload]
