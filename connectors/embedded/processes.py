@@ -38,6 +38,7 @@ START_TIME_TOLERANCE_S = 5.0
 command line is the stronger half of the check."""
 POLL_INTERVAL_S = 0.05
 STOP_DEADLINE_S = 30.0
+PAUSE_DEADLINE_S = 5.0
 LOG_TAIL_LINES = 25
 _PORTS = range(15_000, 32_000)
 """Below the range from which Linux takes the ports of outgoing connections: while a server is
@@ -128,19 +129,24 @@ def end_leftovers(folder: Path, marker: str, stop_signal: signal.Signals) -> int
 def end(process: psutil.Process, stop_signal: signal.Signals) -> None:
     """End a process in order, and with all its descendants by force if it does not heed."""
     family = _family(process)
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         process.send_signal(stop_signal)
-        process.send_signal(signal.SIGCONT)
+        send_all(family, signal.SIGCONT)
         process.wait(STOP_DEADLINE_S)
     kill_all(family)
 
 
 def kill_all(family: Sequence[psutil.Process]) -> None:
     """SIGKILL these processes and wait until all are gone."""
+    send_all(family, signal.SIGKILL)
+    psutil.wait_procs(family, timeout=STOP_DEADLINE_S)
+
+
+def send_all(family: Sequence[psutil.Process], what: signal.Signals) -> None:
+    """Send a signal to each of these processes that still lives."""
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(family, timeout=STOP_DEADLINE_S)
+            process.send_signal(what)
 
 
 def tail(log: Path) -> str:
@@ -150,6 +156,24 @@ def tail(log: Path) -> str:
     except OSError:
         return f"({log} cannot be read)"
     return "\n".join(lines[-LOG_TAIL_LINES:]) or f"({log} is empty)"
+
+
+def _await_stopped(family: Sequence[psutil.Process]) -> None:
+    """A signal is delivered when its process next runs, not when it is sent."""
+    deadline = time.monotonic() + PAUSE_DEADLINE_S
+    while time.monotonic() < deadline:
+        if all(_stands_still(process) for process in family):
+            return
+        time.sleep(POLL_INTERVAL_S)
+    message = f"a process did not stop within {PAUSE_DEADLINE_S:.0f} s of SIGSTOP"
+    raise ServerFailed(message)
+
+
+def _stands_still(process: psutil.Process) -> bool:
+    still = {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() in still
+    return True
 
 
 def _family(process: psutil.Process) -> list[psutil.Process]:
@@ -255,16 +279,20 @@ class Server(ABC):
         self._forget()
 
     def pause(self) -> None:
-        """SIGSTOP the server and its children: it keeps its connections and answers nothing."""
-        for process in _family(psutil.Process(self.pid)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGSTOP)
+        """SIGSTOP the server and its children: it keeps its connections and answers nothing.
+
+        The parent first, so that no child is born unseen. Returns when all of them stand still.
+        """
+        parent = psutil.Process(self.pid)
+        parent.send_signal(signal.SIGSTOP)
+        _await_stopped([parent])
+        family = _family(parent)
+        send_all(family, signal.SIGSTOP)
+        _await_stopped(family)
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""
-        for process in _family(psutil.Process(self.pid)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
+        send_all(_family(psutil.Process(self.pid)), signal.SIGCONT)
 
     def restart(self) -> None:
         """Stop in order if it runs, and start again on the same port and data."""
@@ -320,7 +348,7 @@ def end_child(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> 
     """Stop a child of ours in order and reap it; by force past `STOP_DEADLINE_S`."""
     family = _family(psutil.Process(process.pid))
     process.send_signal(stop_signal)
-    process.send_signal(signal.SIGCONT)
+    send_all(family, signal.SIGCONT)
     try:
         process.wait(STOP_DEADLINE_S)
     except subprocess.TimeoutExpired:

@@ -1,0 +1,166 @@
+"""The Kafka and PostgreSQL of a test session: embedded, or named in the environment.
+
+`WEIGHBRIDGE_TEST_KAFKA` (`host:port`) and `WEIGHBRIDGE_TEST_POSTGRES` (DSN of a superuser, any
+database) name servers to use instead. Tests that stop, pause or kill a server need embedded ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import asyncpg
+
+from connectors.embedded.kafka import EmbeddedKafka
+from connectors.embedded.postgres import EmbeddedPostgres
+from connectors.embedded.processes import Server
+from connectors.embedded.services import EmbeddedServices
+
+KAFKA_VARIABLE = "WEIGHBRIDGE_TEST_KAFKA"
+POSTGRES_VARIABLE = "WEIGHBRIDGE_TEST_POSTGRES"
+WORKER_ROLE = "weighbridge_worker"
+TEMPLATE = "weighbridge_template"
+
+T = TypeVar("T")
+
+
+def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop of its own in a thread of its own, beside the test's loop."""
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            outcome.append(asyncio.run(coroutine))
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            failure.append(error)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+class ExternalPostgres:
+    """A PostgreSQL that somebody else runs."""
+
+    def __init__(self, superuser_dsn: str) -> None:
+        self._parts = urlsplit(superuser_dsn)
+
+    def dsn(self, database: str = "postgres", user: str | None = None) -> str:
+        """Address of a database; with `user`, as that role, which needs no password there."""
+        netloc = self._parts.netloc
+        if user is not None and user != self._parts.username:
+            netloc = f"{quote(user)}@{netloc.rpartition('@')[2]}"
+        return self._parts._replace(netloc=netloc, path=f"/{quote(database)}").geturl()
+
+
+class Services:
+    """What the fixture `services` gives."""
+
+    def __init__(self) -> None:
+        # Not below pytest's own temporary folders: those are closed to the user that PostgreSQL
+        # runs as when root runs the tests, and too long for a socket's path.
+        self._folder = Path(tempfile.mkdtemp(prefix="wb-tests-"))
+        self._embedded = EmbeddedServices(self._folder, fsync=False)
+        self._kafka_address = os.environ.get(KAFKA_VARIABLE)
+        dsn = os.environ.get(POSTGRES_VARIABLE)
+        self._external_postgres = ExternalPostgres(dsn) if dsn else None
+
+    @property
+    def kafka(self) -> EmbeddedKafka:
+        """The embedded Kafka. Fails where Kafka is external."""
+        if self._kafka_address:
+            message = f"this test stops its Kafka, which {KAFKA_VARIABLE} does not allow"
+            raise RuntimeError(message)
+        return self._embedded.kafka
+
+    @property
+    def postgres(self) -> EmbeddedPostgres:
+        """The embedded PostgreSQL. Fails where PostgreSQL is external."""
+        if self._external_postgres:
+            message = f"this test stops its PostgreSQL, which {POSTGRES_VARIABLE} does not allow"
+            raise RuntimeError(message)
+        return self._embedded.postgres
+
+    @property
+    def bootstrap(self) -> str:
+        """What Kafka clients connect to."""
+        return self._kafka_address or self._embedded.bootstrap
+
+    def dsn(self, database: str = "postgres", user: str | None = None) -> str:
+        """Address of a database as the superuser, or as `user`."""
+        if self._external_postgres:
+            return self._external_postgres.dsn(database, user)
+        return self._embedded.postgres.dsn(database, user or "postgres")
+
+    def start(self) -> None:
+        """Start what is not external."""
+        if not self._kafka_address and not self._external_postgres:
+            self._embedded.start()
+            return
+        for server in self._servers():
+            server.start()
+
+    def stop(self) -> None:
+        """Stop what was started, and remove its data."""
+        self.mend()
+        self._embedded.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def mend(self) -> None:
+        """Bring back what a test left paused or dead, so that the next one is not told lies."""
+        for server in self._servers():
+            if server.is_running:
+                server.resume()
+            else:
+                server.start()
+
+    def _servers(self) -> list[Server]:
+        servers: list[Server] = []
+        if not self._kafka_address:
+            servers.append(self._embedded.kafka)
+        if not self._external_postgres:
+            servers.append(self._embedded.postgres)
+        return servers
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database of one test's own, migrated."""
+
+    name: str
+    owner_dsn: str
+    worker_dsn: str
+
+
+async def execute(dsn: str, *statements: str) -> None:
+    """Run statements one by one outside any transaction."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def make_template(services: Services) -> None:
+    """A migrated database that tests clone."""
+    from connectors.postgres.migrate import migrate
+
+    await execute(
+        services.dsn(),
+        f"DROP DATABASE IF EXISTS {TEMPLATE} WITH (FORCE)",
+        f"CREATE DATABASE {TEMPLATE}",
+    )
+    await migrate(services.dsn(TEMPLATE))
