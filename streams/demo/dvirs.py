@@ -44,7 +44,7 @@ REASONS = (
     Reason.IDEMPOTENCY_COLLISION,
 )
 """Reasons a DVIR can get by itself or against an earlier one."""
-FORMS = ((Form.JSON, 60), (Form.JSON_NUMBERS, 28), (Form.AVRO, 9), (Form.CONFLUENT, 3))
+FORMS = {Form.JSON: 60, Form.JSON_NUMBERS: 28, Form.AVRO: 9, Form.CONFLUENT: 3}
 PAST = 300
 """How many committed records are remembered for duplicates and conflicts."""
 REPORTS_PER_TRACTOR = 40
@@ -64,7 +64,7 @@ PARTS = {
     "emergency_equipment": ("triangle missing", "extinguisher expired"),
 }
 """The eleven parts of 49 CFR 396.11(a)(1), with what drivers write about them."""
-SEVERITIES = (("minor", 70), ("major", 20), ("out_of_service", 6), ("unknown", 4))
+SEVERITIES = {"minor": 70, "major": 20, "out_of_service": 6, "unknown": 4}
 GRAVE = frozenset({"major", "out_of_service"})
 DEPOTS = {"US-PA": (-5, "Carlisle, PA"), "US-CO": (-7, "Denver, CO"), "US-MI": (-5, "Detroit, MI")}
 
@@ -186,14 +186,13 @@ class DvirMaker:
         if self._chance.random() >= DEFECT_SHARE:
             return []
         parts = self._chance.sample(sorted(PARTS), self._chance.choice((1, 1, 1, 2, 2, 3)))
-        severities, weights = zip(*SEVERITIES, strict=True)
         return [
             {
                 "defect_id": f"D{self._number:07d}-{place}",
                 "unit": self._chance.randrange(units),
                 "part": part,
                 "regulated": True,
-                "severity": self._chance.choices(severities, weights)[0],
+                "severity": plan.weighted(self._chance, SEVERITIES),
                 "outcome": "open",
                 "note": self._chance.choice(PARTS[part]),
             }
@@ -235,8 +234,7 @@ class DvirMaker:
             identity=str(members["idempotency_key"]),
             receipts=len(_list(members["signatures"])),
         )
-        forms, weights = zip(*FORMS, strict=True)
-        made = self._made(members, self._chance.choices(forms, weights)[0], now, truth)
+        made = self._made(members, plan.weighted(self._chance, FORMS), now, truth)
         self._past.append(Inspection(members, made))
         self._foresee(members, now)
         return made
@@ -295,7 +293,7 @@ def _ms(moment: datetime) -> int:
 # What can be wrong with a report that decodes -----------------------------------------------------
 
 
-def _changed(change: Callable[[Members], None]) -> Fault:
+def _changed(change: Callable[[Members], object]) -> Fault:
     """A fault made by changing a copy of the members."""
 
     def fault(
@@ -317,7 +315,7 @@ def _with(**changed: object) -> Fault:
 
 def _without(name: str) -> Fault:
     """A member that is not there."""
-    return _changed(lambda members: members.pop(name))  # type: ignore[arg-type,return-value]
+    return _changed(lambda members: members.pop(name))
 
 
 def _at(shift: timedelta) -> Fault:

@@ -53,7 +53,7 @@ REASONS = (
     Reason.IDEMPOTENCY_COLLISION,
 )
 """Reasons a payroll record can get by itself or against an earlier one."""
-FORMS = ((Form.JSON, 62), (Form.JSON_NUMBERS, 22), (Form.AVRO, 11), (Form.CONFLUENT, 5))
+FORMS = {Form.JSON: 62, Form.JSON_NUMBERS: 22, Form.AVRO: 11, Form.CONFLUENT: 5}
 PAST = 400
 """How many committed statements are remembered for duplicates and corrections."""
 PERIODS_PER_YEAR = {"biweekly": 26, "monthly": 12}
@@ -226,8 +226,7 @@ class PayrollMaker:
         return Made(TYPE, self._key(members), value, headers, _ms(now), truth)
 
     def _form(self) -> Form:
-        forms, weights = zip(*FORMS, strict=True)
-        return self._chance.choices(forms, weights)[0]  # type: ignore[no-any-return]
+        return plan.weighted(self._chance, FORMS)
 
     def _headers(self, members: Members) -> Headers:
         """A third of the publishers send a correlation id."""

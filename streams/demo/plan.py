@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from schemas.reasons import Reason
+
+OptionT = TypeVar("OptionT")
 
 PLAIN = "plain"
 DUPLICATE = "duplicate"
@@ -63,3 +66,8 @@ def shares(total: int, weights: Sequence[int]) -> list[int]:
     for index in by_remainder[: total - sum(cut)]:
         cut[index] += 1
     return cut
+
+
+def weighted(chance: random.Random, options: Mapping[OptionT, int]) -> OptionT:
+    """One of the options, each as likely as its weight."""
+    return chance.choices(list(options), list(options.values()))[0]

@@ -117,6 +117,7 @@ async def look(outside: Outside, type_name: str) -> Seen:
 async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[ConsumerRecord]:
     """Every committed record the topic holds now. Raises `BrokerUnavailable` past a deadline."""
     consumer = AIOKafkaConsumer(
+        topic,  # without a group: all its partitions
         bootstrap_servers=bootstrap,
         isolation_level="read_committed",
         enable_auto_commit=False,
@@ -125,8 +126,7 @@ async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[ConsumerRecord
     )
     await consumer.start()
     try:
-        partitions = [TopicPartition(topic, p) for p in await _partitions(consumer, topic)]
-        consumer.assign(partitions)
+        partitions = sorted(consumer.assignment())
         await consumer.seek_to_beginning(*partitions)
         # With this isolation level the broker answers with the last stable offset.
         ends: Mapping[TopicPartition, int] = await consumer.end_offsets(partitions)
@@ -143,19 +143,6 @@ async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[ConsumerRecord
                         yield record
     finally:
         await consumer.stop()
-
-
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
-    """The topic's partitions, once the client has heard of it."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + READ_DEADLINE_S
-    while not (found := consumer.partitions_for_topic(topic)):
-        if loop.time() > deadline:
-            message = f"{topic}: the broker does not know this topic"
-            raise BrokerUnavailable(message)
-        await consumer.topics()  # asks the broker anew
-        await asyncio.sleep(POLL_MS / 1000)
-    return sorted(found)
 
 
 async def _at_end(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:

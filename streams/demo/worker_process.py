@@ -139,13 +139,8 @@ class Watch:
         )
         await consumer.start()
         try:
-            found: Mapping[TopicPartition, int] = await consumer.end_offsets(
-                [
-                    TopicPartition(topic, partition)
-                    for topic in self._topics
-                    for partition in consumer.partitions_for_topic(topic) or ()
-                ]
-            )
+            partitions = sorted(consumer.assignment())
+            found: Mapping[TopicPartition, int] = await consumer.end_offsets(partitions)
         finally:
             await consumer.stop()
         return found
