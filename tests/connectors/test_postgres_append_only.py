@@ -107,30 +107,28 @@ async def test_every_table_but_the_cursor_is_append_only(superuser: asyncpg.Conn
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["update", "delete", "truncate"])
-@pytest.mark.parametrize("table", APPEND_ONLY)
-async def test_the_worker_lacks_the_privilege(
-    worker: asyncpg.Connection, table: str, change: str
-) -> None:
+async def test_the_worker_lacks_the_privilege(worker: asyncpg.Connection, change: str) -> None:
     """The worker's role can neither change nor remove a row of an append-only table."""
-    column = await first_column(worker, table)
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await worker.execute(change.format(table, column))
+    for table in APPEND_ONLY:
+        column = await first_column(worker, table)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await worker.execute(change.format(table, column))
 
 
 @pytest.mark.parametrize("role", ["origin", "replica"])
 @pytest.mark.parametrize("change", CHANGES, ids=["update", "delete", "truncate"])
-@pytest.mark.parametrize("table", APPEND_ONLY)
 async def test_the_trigger_refuses_even_a_superuser(
-    superuser: asyncpg.Connection, table: str, change: str, role: str
+    superuser: asyncpg.Connection, change: str, role: str
 ) -> None:
     """Whoever is connected, and in whatever replication role, the trigger refuses."""
     await superuser.execute(f"SET session_replication_role = {role}")
-    column = await first_column(superuser, table)
-    before = await superuser.fetchval(f"SELECT count(*) FROM {table}")
-    assert before > 0
-    with pytest.raises(asyncpg.RestrictViolationError):
-        await superuser.execute(change.format(table, column))
-    assert await superuser.fetchval(f"SELECT count(*) FROM {table}") == before
+    for table in APPEND_ONLY:
+        column = await first_column(superuser, table)
+        before = await superuser.fetchval(f"SELECT count(*) FROM {table}")
+        assert before > 0
+        with pytest.raises(asyncpg.RestrictViolationError):
+            await superuser.execute(change.format(table, column))
+        assert await superuser.fetchval(f"SELECT count(*) FROM {table}") == before
 
 
 async def test_the_worker_holds_no_other_write_privilege(worker: asyncpg.Connection) -> None:
