@@ -43,10 +43,11 @@ GATHERED_BATCHES_MAX = 2
 """How many batches' worth of bytes may gather over all partitions before one leaves early."""
 TOPIC_CHECK_S = 5.0
 """How often it is asked whether the topics are still there, when no batch asks."""
+FETCH_AGAIN_MS = 200
 _NOTHING = TopicPartition("", -1)
 """Asking aiokafka for this counts as polling, waits as told, and takes no partition's records."""
 _OF_SOME_PARTITION = (kafka.CorruptRecordException, kafka.UnsupportedCodecError, ValueError)
-"""Raised while decoding, without saying of which partition; asking each one shows it."""
+"""Raised while decoding, without saying of which partition."""
 
 
 class PartitionStop(Stop):
@@ -84,10 +85,21 @@ class KafkaSource:
 
         The callbacks are called from inside the rebalance, where no heartbeat is sent: they must
         only record the change. Raises `ConfigurationError` when a topic does not exist, and
-        `BrokerUnavailable` (retryable).
+        `BrokerUnavailable` (retryable); nothing is left open then.
         """
         invariant(self._consumer is None, "a source is started once")
         self._topics = sorted(topics)
+        self._listener = Listener(
+            on_assigned, on_revoked, before_assigned=self._pause, before_revoked=self._forget
+        )
+        try:
+            await self._check_topics_exist()
+            await self._join()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _check_topics_exist(self) -> None:
         missing = set(self._topics) - set(await self._admin.topics(self._topics))
         if missing:
             message = (
@@ -95,10 +107,6 @@ class KafkaSource:
                 "`weighbridge topics create` makes it"
             )
             raise ConfigurationError(message)
-        self._listener = Listener(
-            on_assigned, on_revoked, before_assigned=self._pause, before_revoked=self._forget
-        )
-        await self._join()
 
     async def _join(self) -> None:
         consumer = make_consumer(self._settings)
@@ -224,9 +232,11 @@ class KafkaSource:
             return 0.0
         return due_at_s
 
-    async def _take(self, consumer: AIOKafkaConsumer, reading: Reading, wanted: int) -> None:
+    async def _take(
+        self, consumer: AIOKafkaConsumer, reading: Reading, wanted: int, wait_ms: int = 0
+    ) -> None:
         place = TopicPartition(reading.topic, reading.partition)
-        found = await consumer.getmany(place, timeout_ms=0, max_records=wanted)
+        found = await consumer.getmany(place, timeout_ms=wait_ms, max_records=wanted)
         if self._readings.get((reading.topic, reading.partition)) is reading:
             # It has a position since `seek`, so this does not wait.
             position = await consumer.position(place)
@@ -244,6 +254,7 @@ class KafkaSource:
         try:
             found = await consumer.getmany(*asked, timeout_ms=wait_ms, max_records=1)
         except _OF_SOME_PARTITION:
+            await self._find_unreadable(consumer, places)
             return
         except (kafka.KafkaError, ConsumerStoppedError) as error:
             reading = self._reading_of(error)
@@ -333,6 +344,19 @@ class KafkaSource:
     def _stop(self, place: Place, why: str) -> NoReturn:
         self._forget([place])
         raise PartitionStop(place, why) from None
+
+    async def _find_unreadable(self, consumer: AIOKafkaConsumer, places: Sequence[Place]) -> None:
+        """Ask partitions one by one for the record that could not be decoded.
+
+        The fetch it came in has been dropped, so each is given the time to fetch again.
+        """
+        for place in places:
+            reading = self._readings.get(place)
+            if reading is not None and reading.wanted(self._bounds):
+                try:
+                    await self._take(consumer, reading, 1, wait_ms=FETCH_AGAIN_MS)
+                except Exception as error:  # noqa: BLE001 - as in `_gather`
+                    await self._cannot_read(reading, error)
 
     async def _out_of_range(self, place: Place, wanted: int) -> None:
         held = await self._log.log_range(*place)
