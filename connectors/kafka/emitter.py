@@ -48,6 +48,10 @@ REFUSED = (
 """Answers to a produce that the same event gets every time."""
 
 
+EMIT_DEADLINE_FACTOR = 1.0
+"""Of the transaction timeout: the coordinator ends the transaction then anyway."""
+
+
 class State(Enum):
     """An emitter's life; it has no way back."""
 
@@ -146,8 +150,9 @@ class KafkaEmitter:
     async def committed(self) -> EmittedCursor | None:
         """The emitted cursor E with its text, None when the group has none.
 
-        Only after `start` no transaction of this partition is pending, and Kafka 4 applies offsets
-        before it writes the marker. Raises `BrokerUnavailable` (retryable).
+        To be read after `start` and before `emit`: only then is no transaction of this partition
+        pending. Kafka answers a commit before it has applied the offsets. Raises
+        `BrokerUnavailable` (retryable).
         """
         topic, partition = self._source.topic, self._source.partition
         return await self._admin.committed(self._settings.group, topic, partition)
@@ -179,8 +184,7 @@ class KafkaEmitter:
         self, committed: Sequence[Event], quarantined: Sequence[Event], cursor: EmittedCursor
     ) -> None:
         producer, what = self._started(), f"{self.transactional_id}: emitting"
-        # The coordinator ends a transaction at its timeout anyway.
-        deadline_s = self._settings.transaction_timeout_ms / 1000
+        deadline_s = EMIT_DEADLINE_FACTOR * self._settings.transaction_timeout_ms / 1000
         try:
             async with bounded(what, deadline_s):
                 await producer.begin_transaction()

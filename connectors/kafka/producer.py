@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import chain
 from typing import Any, NoReturn
 
 import structlog
@@ -77,12 +78,15 @@ async def _close_connections(producer: AIOKafkaProducer) -> None:
 
 def _mark_seen(producer: AIOKafkaProducer) -> None:
     """Look at errors nobody awaits any more, or the event loop reports them as lost."""
-    waiter = producer._txn_manager._transaction_waiter  # noqa: SLF001 - see the module's text
-    if _failed(waiter):
-        waiter.exception()
+    _failed(producer._txn_manager._transaction_waiter)  # noqa: SLF001 - see the module's text
+    accumulator = producer._message_accumulator  # noqa: SLF001 - see the module's text
+    for batch in (*chain(*accumulator._batches.values()), *accumulator._pending_batches):  # noqa: SLF001
+        _failed(batch.future)
+        _failed(batch._drain_waiter)  # noqa: SLF001 - see the module's text
 
 
 def _failed(waiter: asyncio.Future[None] | None) -> bool:
+    """Whether a future of aiokafka holds an error; looks at it."""
     return (
         waiter is not None
         and waiter.done()

@@ -1,7 +1,7 @@
 """Creating the topics, and saying what is wrong with those that exist.
 
-For each record type: raw, committed, quarantine, with one and the same number of partitions, because
-an event goes to the output partition with the number of its source. And the control topic.
+For each record type: raw, committed, quarantine, with one and the same number of partitions,
+because an event goes to the output partition with the number of its source. And the control topic.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ async def _cluster(admin: KafkaAdmin, settings: KafkaSettings, pause_s_max: int)
             Finding(
                 "warning",
                 "cluster",
-                f"forgets the offsets of an idle group after {kept_minutes / 1440:.1f} days, sooner "
-                f"than the longest pause between runs ({pause_s_max / 86400:.0f} days): set "
+                f"forgets the offsets of an idle group after {kept_minutes / 1440:.1f} days, "
+                f"sooner than the longest pause between runs ({pause_s_max / 86400:.0f} days): set "
                 f"offsets.retention.minutes={pause_s_max // 60} or more on the brokers",
             )
         )

@@ -69,7 +69,9 @@ async def delete_topic(settings: KafkaSettings, name: str) -> None:
     """Delete a topic and wait until it is gone."""
     async with admin(settings) as client:
         await client.delete_topics([name])
-        while (await client.describe_topics([name]))[0]["error_code"] == 0:
+        for _ in range(200):
+            if (await client.describe_topics([name]))[0]["error_code"] != 0:
+                return
             await asyncio.sleep(0.05)
 
 
@@ -107,7 +109,11 @@ async def producer(settings: KafkaSettings, **options: object) -> AsyncIterator[
 
 
 async def produce(
-    settings: KafkaSettings, topic: str, partition: int, values: Sequence[bytes | None], **options: object
+    settings: KafkaSettings,
+    topic: str,
+    partition: int,
+    values: Sequence[bytes | None],
+    **options: object,
 ) -> None:
     """Plain records, acknowledged."""
     async with producer(settings, linger_ms=5, **options) as client:
