@@ -1,0 +1,307 @@
+"""Deciding a payroll statement: key, canonical body, jurisdiction, ledger row, committed event. Pure.
+
+The event is a function of the ledger row: `event_of` reads the body back through the same model and
+yields the same bytes, which is how events owed after a crash are rebuilt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+
+from schemas.canonical import CANONICAL_VERSION, canonical_body, digest_of, unknown
+from schemas.contract import blank, correlation_id, length_prefixed, matches, validate
+from schemas.decision_set import DecisionSet
+from schemas.exact import days, plain, unscaled
+from schemas.json_strict import parse
+from schemas.payroll.model import Line, PayrollStatement, StatementType
+from schemas.payroll.versions import COMMITTED
+from schemas.reasons import Flag, Reason
+from schemas.record_type import COMMON_LEDGER_COLUMNS, Facts, Fit, Refusal
+from schemas.rules.authorities import resolve
+from schemas.verdict import VIOLATIONS_MAX, Violation
+
+KEY_DOMAIN = b"wb/payroll/1"
+RAW_TOPIC = "payroll.raw"
+BODY_DEPTH_MAX = 1_000
+"""A body was within the limits when it was written."""
+
+LEDGER_COLUMNS = (
+    *COMMON_LEDGER_COLUMNS,
+    "employee_id",
+    "source_run_id",
+    "statement_id",
+    "statement_type",
+    "corrects",
+    "pay_period_start",
+    "pay_period_end",
+    "pay_date",
+    "gross_pay",
+    "net_pay",
+    "currency",
+    "tax_jurisdiction",
+    "authority",
+    "authority_level",
+    "rule_ids",
+    "residence_authority",
+)
+_AT = {name: index for index, name in enumerate(LEDGER_COLUMNS)}
+
+FIELDS = frozenset(PayrollStatement.model_fields)
+LINE_FIELDS = frozenset(Line.model_fields)
+NOT_DIGESTED = frozenset({"idempotency_key", "correlation_id"})
+_nine_digits = matches("[0-9]{9}")
+
+
+def key_of(statement: PayrollStatement) -> bytes:
+    """The idempotency key, 32 bytes (SPEC 3.1): SHA-256 over the domain and the identifying fields,
+    the latter length-prefixed; an absent statement_id is empty. In hex it is the `idempotency_key`."""
+    return hashlib.sha256(
+        KEY_DOMAIN
+        + length_prefixed(
+            statement.employee_id,
+            statement.pay_period_start.isoformat(),
+            statement.pay_period_end.isoformat(),
+            statement.source_run_id,
+            statement.statement_id or "",
+        )
+    ).digest()
+
+
+def decide(
+    members: Mapping[str, object], facts: Facts, decision_set: DecisionSet
+) -> Fit | Refusal:
+    """Decide one decoded statement."""
+    found = validate(PayrollStatement, members)
+    correlation = correlation_id(facts, members.get("correlation_id"))
+    if blank(members.get("idempotency_key")):
+        rest = [] if isinstance(found, PayrollStatement) else found[1]
+        violations = [Violation("idempotency_key", "not blank"), *rest][:VIOLATIONS_MAX]
+        return Refusal(Reason.MISSING_KEY, tuple(violations), correlation_id=correlation)
+    if not isinstance(found, PayrollStatement):
+        return Refusal(found[0], tuple(found[1]), correlation_id=correlation)
+    return _decide(found, members, facts, decision_set, correlation)
+
+
+def _decide(
+    statement: PayrollStatement,
+    members: Mapping[str, object],
+    facts: Facts,
+    decision_set: DecisionSet,
+    correlation: str,
+) -> Fit | Refusal:
+    limits = decision_set.limits
+    key = key_of(statement)
+    if not limits.allow_nine_digit_ids and _nine_digits(statement.employee_id):
+        rule = "nine digits look like a social security number"
+        return Refusal(
+            Reason.SCHEMA_VIOLATION,
+            (Violation("employee_id", rule),),
+            correlation_id=correlation,
+        )
+    try:
+        body = canonical_body(canonical_members(statement, members))
+    except ValueError as error:
+        violation = Violation("", str(error))
+        return Refusal(Reason.SCHEMA_VIOLATION, (violation,), key, correlation_id=correlation)
+    period, alone = statement.pay_period_start, limits.allow_federal_alone
+    authority = resolve(statement.tax_jurisdiction, period, federal_alone=alone)
+    if authority is None:
+        rule = f"names no authority in force on {period.isoformat()}"
+        violation = Violation("tax_jurisdiction", rule)
+        return Refusal(
+            Reason.UNRESOLVED_JURISDICTION, (violation,), key, correlation_id=correlation
+        )
+    residence = statement.residence_jurisdiction
+    home = None if residence is None else resolve(residence, period, federal_alone=alone)
+    digest = digest_of(body)
+    row = (
+        key,
+        digest,
+        CANONICAL_VERSION,
+        facts.raw_digest,
+        facts.incarnation,
+        facts.partition,
+        facts.offset,
+        facts.timestamp,
+        decision_set.digest,
+        decision_set.contract_version,
+        facts.writer_schema,
+        correlation,
+        facts.traceparent,
+        statement.idempotency_key,
+        _flags(statement),
+        body,
+        statement.employee_id,
+        statement.source_run_id,
+        statement.statement_id,
+        statement.statement_type.value,
+        statement.corrects,
+        period,
+        statement.pay_period_end,
+        statement.pay_date,
+        statement.gross_pay,
+        statement.net_pay,
+        statement.currency,
+        statement.tax_jurisdiction,
+        authority.key,
+        authority.level,
+        [],
+        None if home is None else home.key,
+    )
+    event_value = _event(statement, _unknown_body(members), row)
+    return Fit(key, digest, row, (), statement.employee_id.encode(), event_value, correlation)
+
+
+def _flags(statement: PayrollStatement) -> list[str]:
+    if statement.pay_period_start.year != statement.pay_period_end.year:
+        return [Flag.CROSSES_YEAR.value]
+    return []
+
+
+# --- Canonical form -------------------------------------------------------------------------------
+
+
+def canonical_members(
+    statement: PayrollStatement, members: Mapping[str, object]
+) -> dict[str, object]:
+    """Prepared members for the canonical body: contract fields by value, unknown members kept;
+    absent, null and default-valued ones left out. Raises `ValueError`, see `canonical.unknown`."""
+    found: dict[str, object] = {
+        "employee_id": statement.employee_id,
+        "pay_period_start": statement.pay_period_start.isoformat(),
+        "pay_period_end": statement.pay_period_end.isoformat(),
+        "source_run_id": statement.source_run_id,
+        "gross_pay": plain(statement.gross_pay),
+        "tax_jurisdiction": statement.tax_jurisdiction,
+    }
+    if statement.pay_date is not None:
+        found["pay_date"] = statement.pay_date.isoformat()
+    if statement.statement_type is not StatementType.REGULAR:
+        found["statement_type"] = statement.statement_type.value
+    if statement.currency != "USD":
+        found["currency"] = statement.currency
+    for name in ("net_pay", "ytd_gross", "hours"):
+        amount: Decimal | None = getattr(statement, name)
+        if amount is not None:
+            found[name] = plain(amount)
+    for name in (
+        "statement_id",
+        "corrects",
+        "pay_code",
+        "pay_group",
+        "pay_frequency",
+        "residence_jurisdiction",
+    ):
+        text = getattr(statement, name)
+        if text is not None:
+            found[name] = text
+    for name in ("earnings", "deductions", "taxes"):
+        lines: tuple[Line, ...] = getattr(statement, name)
+        if lines:
+            found[name] = _canonical_lines(lines, members[name])
+    for name in members.keys() - FIELDS:
+        if members[name] is not None:
+            found[name] = unknown(members[name])
+    return found
+
+
+def _canonical_lines(lines: Sequence[Line], written: object) -> list[dict[str, object]]:
+    found = []
+    for line, raw in zip(lines, written, strict=True):  # type: ignore[call-overload]
+        one: dict[str, object] = {"code": line.code, "amount": plain(line.amount)}
+        if line.ytd is not None:
+            one["ytd"] = plain(line.ytd)
+        for name in raw.keys() - LINE_FIELDS:
+            if raw[name] is not None:
+                one[name] = unknown(raw[name])
+        found.append(one)
+    return found
+
+
+def _unknown_body(members: Mapping[str, object]) -> str | None:
+    """Unknown members as canonical JSON text, None when there are none."""
+    names = members.keys() - FIELDS
+    kept = {name: unknown(members[name]) for name in names if members[name] is not None}
+    return canonical_body(kept) if kept else None
+
+
+# --- Committed event ------------------------------------------------------------------------------
+
+
+def event_of(row: Sequence[object]) -> tuple[bytes, bytes]:
+    """The committed event's key and value, from a ledger row as written or as read back."""
+    members = parse(str(row[_AT["body"]]).encode(), BODY_DEPTH_MAX)
+    statement = PayrollStatement.model_validate(members)
+    return statement.employee_id.encode(), _event(statement, _unknown_body(members), row)
+
+
+def _event(statement: PayrollStatement, unknown_body: str | None, row: Sequence[object]) -> bytes:
+    """Avro single-object bytes. Decimals, dates and instants are handed over in Avro's own form."""
+    net_pay, ytd, hours = statement.net_pay, statement.ytd_gross, statement.hours
+    key: bytes = row[0]  # type: ignore[assignment]
+    return COMMITTED.single_object(
+        {
+            "idempotency_key": key.hex(),
+            "supplied_key": row[_AT["supplied_key"]],
+            "employee_id": statement.employee_id,
+            "pay_period_start": days(statement.pay_period_start),
+            "pay_period_end": days(statement.pay_period_end),
+            "pay_date": None if statement.pay_date is None else days(statement.pay_date),
+            "source_run_id": statement.source_run_id,
+            "statement_id": statement.statement_id,
+            "statement_type": statement.statement_type.value,
+            "corrects": statement.corrects,
+            "gross_pay": unscaled(statement.gross_pay, 2),
+            "net_pay": None if net_pay is None else unscaled(net_pay, 2),
+            "ytd_gross": None if ytd is None else unscaled(ytd, 2),
+            "hours": None if hours is None else unscaled(hours, 4),
+            "earnings": _event_lines(statement.earnings),
+            "deductions": _event_lines(statement.deductions),
+            "taxes": _event_lines(statement.taxes),
+            "pay_code": statement.pay_code,
+            "pay_group": statement.pay_group,
+            "pay_frequency": statement.pay_frequency,
+            "currency": statement.currency,
+            "tax_jurisdiction": statement.tax_jurisdiction,
+            "residence_jurisdiction": statement.residence_jurisdiction,
+            "unknown_members": unknown_body,
+            "authority": row[_AT["authority"]],
+            "authority_level": row[_AT["authority_level"]],
+            "rule_ids": row[_AT["rule_ids"]],
+            "residence_authority": row[_AT["residence_authority"]],
+            "topic": RAW_TOPIC,
+            "incarnation": row[_AT["incarnation"]],
+            "partition": row[_AT["partition"]],
+            "offset": row[_AT["record_offset"]],
+            "kafka_timestamp": row[_AT["kafka_timestamp"]],
+            "raw_digest": row[_AT["raw_digest"]],
+            "canonical_digest": row[_AT["canonical_digest"]],
+            "canonical_version": row[_AT["canonical_version"]],
+            "decision_set": row[_AT["decision_set"]],
+            "contract_version": row[_AT["contract_version"]],
+            "correlation_id": row[_AT["correlation_id"]],
+            "flags": row[_AT["flags"]],
+            "run": None,
+            "chunk": None,
+            "audit_index": None,
+        }
+    )
+
+
+def _event_lines(lines: Sequence[Line]) -> list[dict[str, object]]:
+    return [
+        {
+            "code": line.code,
+            "amount": unscaled(line.amount, 2),
+            "ytd": None if line.ytd is None else unscaled(line.ytd, 2),
+        }
+        for line in lines
+    ]
+
+
+def identify(members: Mapping[str, object]) -> str | None:
+    """The Kafka message key: the employee."""
+    found = members.get("employee_id")
+    return found if isinstance(found, str) and found else None

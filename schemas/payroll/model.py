@@ -1,0 +1,121 @@
+"""The payroll statement: its model. One statement of pay of one employee in one run."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, PlainValidator, StringConstraints, model_validator
+
+from schemas.contract import Contract, Day, Money, Printable128, Quantity, Text64, Text200
+
+LINES_MAX = 200
+"""Most earnings, deductions or taxes of one statement."""
+PERIOD_DAYS_MAX = 366
+"""A pay period is at most one year."""
+
+# ISO 4217 currencies with two decimals that payrolls are run in.
+CURRENCIES = frozenset(
+    {
+        "AED", "ARS", "AUD", "BBD", "BGN", "BMD", "BOB", "BRL", "BSD", "BZD", "CAD", "CHF", "CNY",
+        "COP", "CRC", "CZK", "DKK", "DOP", "EGP", "EUR", "GBP", "GTQ", "HKD", "HNL", "HUF", "IDR",
+        "ILS", "INR", "JMD", "KES", "MAD", "MXN", "MYR", "NGN", "NIO", "NOK", "NZD", "PAB", "PEN",
+        "PHP", "PKR", "PLN", "QAR", "RON", "RSD", "SAR", "SEK", "SGD", "THB", "TRY", "TTD", "TWD",
+        "UAH", "USD", "UYU", "ZAR",
+    }
+)  # fmt: skip
+
+
+class StatementType(StrEnum):
+    """What a statement does; reversal and void count negative in totals."""
+
+    REGULAR = "regular"
+    OFF_CYCLE = "off_cycle"
+    ADJUSTMENT = "adjustment"
+    CORRECTION = "correction"
+    REVERSAL = "reversal"
+    VOID = "void"
+
+
+CORRECTING = frozenset({StatementType.CORRECTION, StatementType.REVERSAL, StatementType.VOID})
+"""Types that must name the statement they correct."""
+
+
+def _currency(value: object) -> str:
+    if value not in CURRENCIES:
+        message = "an ISO 4217 currency with two decimals"
+        raise ValueError(message)
+    return str(value)
+
+
+def _statement_id(value: object) -> str | None:
+    """Empty is absent, in key and digest."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or len(value) > LINES_MAX:
+        message = "text of at most 200 characters"
+        raise ValueError(message)
+    return value
+
+
+EmployeeId = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z0-9]{6,12}$")]
+Key = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{64}$")]
+
+
+class Line(Contract):
+    """One line of earnings, deductions or taxes. Unknown members of a line are kept."""
+
+    code: Text64
+    amount: Money
+    ytd: Money | None = None
+    """The year's sum, this statement included."""
+
+
+Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX)]
+
+
+class PayrollStatement(Contract):
+    """A statement as published. Building it with a float amount raises `TypeError`."""
+
+    employee_id: EmployeeId
+    pay_period_start: Day
+    pay_period_end: Day
+    pay_date: Day | None = None
+    source_run_id: Printable128
+    statement_id: Annotated[str | None, PlainValidator(_statement_id)] = None
+    statement_type: StatementType = StatementType.REGULAR
+    corrects: Key | None = None
+    idempotency_key: Text200 | None = None
+    """Kept as `supplied_key`; the key itself is always derived."""
+    correlation_id: Text200 | None = None
+    gross_pay: Money
+    net_pay: Money | None = None
+    ytd_gross: Money | None = None
+    hours: Quantity | None = None
+    earnings: Lines = ()
+    deductions: Lines = ()
+    taxes: Lines = ()
+    pay_code: Text64 | None = None
+    pay_group: Text64 | None = None
+    pay_frequency: Text64 | None = None
+    currency: Annotated[str, PlainValidator(_currency)] = "USD"
+    tax_jurisdiction: Text64
+    residence_jurisdiction: Text64 | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Rules that concern more than one field."""
+        span = (self.pay_period_end - self.pay_period_start).days
+        if span < 0:
+            message = "pay_period_start is not after pay_period_end"
+            raise ValueError(message)
+        if span > PERIOD_DAYS_MAX:
+            message = "a pay period is at most one year"
+            raise ValueError(message)
+        if self.gross_pay < 0:
+            message = "gross_pay is not negative; a reversal carries a magnitude"
+            raise ValueError(message)
+        if self.statement_type in CORRECTING and self.corrects is None:
+            message = f"corrects is required for {self.statement_type}"
+            raise ValueError(message)
+        return self

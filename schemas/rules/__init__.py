@@ -1,0 +1,1 @@
+"""Authorities and, later, effective-dated rules."""
