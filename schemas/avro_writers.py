@@ -39,14 +39,13 @@ def writer_faults(writer: AvroSchema, reader: AvroSchema) -> Iterator[AvroFault]
 
 def _against(kind: Any, scale: int) -> tuple[Reason, str] | None:  # noqa: ANN401 - decoded JSON
     """The fault of one branch of a writer's type where our decimal has this scale."""
-    if kind in _FLOATS:
-        return Reason.FLOAT_MONEY, "a decimal or text; the writer's schema says binary float"
-    if kind in {"null", "string"}:
-        return None
-    if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
-        if kind.get("scale", 0) == scale:
+    if isinstance(kind, dict):
+        if kind.get("logicalType") == "decimal" and kind.get("scale", 0) == scale:
             return None
-        return Reason.SCHEMA_VIOLATION, f"a decimal of scale {scale}; the writer's has another"
+    elif kind in _FLOATS:
+        return Reason.FLOAT_MONEY, "a decimal or text; the writer's schema says binary float"
+    elif kind in {"null", "string"}:
+        return None
     return Reason.SCHEMA_VIOLATION, f"a decimal of scale {scale} or text in the writer's schema"
 
 

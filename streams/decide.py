@@ -28,9 +28,9 @@ from schemas.envelope import RawRecord, Source, last_header
 from schemas.exact import instant_of, micros
 from schemas.json_strict import JsonFault, parse
 from schemas.quarantine import storable
-from schemas.reasons import Reason
+from schemas.reasons import PRECEDENCE, Reason
 from schemas.record_type import Facts, Fit, RecordType, Refusal
-from schemas.verdict import Accepted, Decided, Refused, Violation
+from schemas.verdict import VIOLATIONS_MAX, Accepted, Decided, Refused, Violation
 
 EVENT_OVERHEAD_BYTES = 512
 """Upper bound of what surrounds a committed event's key and value: headers, framing, and the audit
@@ -98,6 +98,8 @@ def decide(
         return _refused(record, source, fault.reason, (Violation(path, fault.rule),))
     facts = _facts(record, source, value, writer)
     found = record_type.decide(members, facts, decision_set)
+    if writer is not None:
+        found = _read_as_ours(found, writer, record_type)
     if isinstance(found, Refusal):
         return _refused_by_type(record, facts, found)
     return _accepted(record, source, facts, found, limits.event_bytes_max)
@@ -127,11 +129,22 @@ def _avro(
     if schema is None:
         raise AvroFault(Reason.UNKNOWN_SCHEMA, f"a schema the store has; it has no {ref}")
     decoded = schema.decode(value, head_bytes)
-    for fault in writer_faults(schema, record_type.raw_schemas[-1]):
-        raise fault
     if not isinstance(decoded, dict):
         raise AvroFault(Reason.SCHEMA_VIOLATION, "an Avro record")
     return {name: one for name, one in decoded.items() if one is not None}, schema
+
+
+def _read_as_ours(found: Fit | Refusal, writer: AvroSchema, record_type: RecordType) -> Fit | Refusal:
+    """Refuse a record whose writer's schema cannot be read as ours, unless a reason of higher
+    precedence applies already."""
+    for fault in writer_faults(writer, record_type.raw_schemas[-1]):
+        if isinstance(found, Refusal) and PRECEDENCE[found.reason] <= PRECEDENCE[fault.reason]:
+            continue
+        rest = found.violations if isinstance(found, Refusal) else ()
+        violations = (Violation(fault.path, fault.rule), *rest)[:VIOLATIONS_MAX]
+        correlation, key, critical = found.correlation_id, found.key, found.safety_critical
+        found = Refusal(fault.reason, violations, key, critical, correlation)
+    return found
 
 
 def own_schema(record_type: RecordType, ref: SchemaRef) -> AvroSchema | None:
