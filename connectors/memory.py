@@ -79,9 +79,7 @@ class MemoryBroker:
         place = (topic, partition)
         self.ends[place] = self.ends.get(place, 0) + 1
 
-    def read(
-        self, topic: str, partition: int, begin: int, records_max: int
-    ) -> Fetched | None:
+    def read(self, topic: str, partition: int, begin: int, records_max: int) -> Fetched | None:
         """What a consumer standing at `begin` gets, None when it stands at the end."""
         place = (topic, partition)
         log = self.logs.get(place, [])
@@ -400,7 +398,9 @@ class MemoryTransaction:
 
 
 def _holder(row: Sequence[object], topic: str) -> Holder:
-    source = Source(topic, int(str(row[_COLUMN["partition"]])), int(str(row[_COLUMN["incarnation"]])))
+    source = Source(
+        topic, int(str(row[_COLUMN["partition"]])), int(str(row[_COLUMN["incarnation"]]))
+    )
     digest = row[_COLUMN["canonical_digest"]]
     invariant(isinstance(digest, bytes), "a digest is bytes")
     return Holder(source.position(int(str(row[_COLUMN["record_offset"]]))), bytes(digest))  # type: ignore[arg-type]
@@ -420,4 +420,3 @@ class MemorySchemaStore:
         """The schema, or a definite no."""
         self.hook("find_schema")
         return self.schemas.get(ref)
-

@@ -225,7 +225,9 @@ class Ledger(Protocol):
     async def deployment(self) -> str:
         """The random id made by the first `db migrate`."""
 
-    async def take(self, source_topic: str, partition: int, group: str, token: bytes) -> Cursor | None:
+    async def take(
+        self, source_topic: str, partition: int, group: str, token: bytes
+    ) -> Cursor | None:
         """Step (b): make `token` the owner of the cursor row; None when there is no row yet.
 
         Fences the former owner's writes. Sessions of our role and application name that block the

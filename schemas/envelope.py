@@ -121,7 +121,11 @@ class Position:
     def parse(cls, text: str) -> Position:
         """Read `TOPIC/INCARNATION/PARTITION/OFFSET`. Raises `ValueError` on anything else."""
         parts = text.rsplit("/", 3)
-        if len(parts) != 4 or not parts[0] or not all(p.isascii() and p.isdigit() for p in parts[1:]):
+        if (
+            len(parts) != 4
+            or not parts[0]
+            or not all(p.isascii() and p.isdigit() for p in parts[1:])
+        ):
             message = f"not a position (TOPIC/INCARNATION/PARTITION/OFFSET): {text!r}"
             raise ValueError(message)
         topic, incarnation, partition, offset = parts

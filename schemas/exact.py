@@ -95,7 +95,9 @@ def plain(value: Decimal) -> str:
 def unscaled(value: Decimal, scale: int) -> bytes:
     """Avro's decimal: the unscaled integer as big-endian two's complement, shortest form."""
     number = int(value.scaleb(scale))
-    return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
+    return number.to_bytes(
+        (number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True
+    )
 
 
 def date_of(value: object) -> date:

@@ -161,7 +161,9 @@ def _original_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 
 def _headers_size(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    return sum(len(name.encode("utf-8", "replace")) + len(value or b"") + 16 for name, value in headers)
+    return sum(
+        len(name.encode("utf-8", "replace")) + len(value or b"") + 16 for name, value in headers
+    )
 
 
 def reason_of(row: Sequence[object]) -> Reason:

@@ -100,9 +100,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.IDEMPOTENCY_COLLISION: ReasonInfo(
         "The key is taken by a record with another content.", "publisher", False
     ),
-    Reason.PROCESSING_ERROR: ReasonInfo(
-        "Our own code failed on this record.", "developer", True
-    ),
+    Reason.PROCESSING_ERROR: ReasonInfo("Our own code failed on this record.", "developer", True),
     Reason.PERSIST_FAILED: ReasonInfo(
         "The database refused this record's data.", "developer", True
     ),

@@ -14,7 +14,15 @@ from types import MappingProxyType
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
 
 _ROOT = Path(__file__).parent
-_PARTS = ("raw.v1.avsc", "committed.v1.avsc", "model.py", "checks.py", "migrations", "examples", "README.md")
+_PARTS = (
+    "raw.v1.avsc",
+    "committed.v1.avsc",
+    "model.py",
+    "checks.py",
+    "migrations",
+    "examples",
+    "README.md",
+)
 
 
 def _find() -> Mapping[str, RecordType]:

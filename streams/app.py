@@ -93,7 +93,9 @@ class WorkerParts:
 class Pump(Service):
     """Owns the consumer and the partitions; feeds the agent's channel (step 1, first half)."""
 
-    def __init__(self, parts: WorkerParts, channel: faust.ChannelT[Batch], **kwargs: object) -> None:
+    def __init__(
+        self, parts: WorkerParts, channel: faust.ChannelT[Batch], **kwargs: object
+    ) -> None:
         super().__init__(**kwargs)  # type: ignore[arg-type]
         self.partitions: dict[TopicPartition, Partition] = {}
         self._parts = parts
@@ -151,9 +153,7 @@ class Pump(Service):
 
     async def on_start(self) -> None:
         """Join the group."""
-        await self._parts.source.start(
-            list(self._parts.types), self.on_assigned, self.on_revoked
-        )
+        await self._parts.source.start(list(self._parts.types), self.on_assigned, self.on_revoked)
 
     @Service.task
     async def _pump(self) -> None:

@@ -103,9 +103,7 @@ async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Owner
     await _recognise(ports.log, cursor)
     decision_set = await ports.ledger.active_decision_set()
     ports.log.seek(topic, number, cursor.next_offset)
-    return Ownership(
-        cursor.source, token, deployment, emitter, decision_set, cursor.next_offset
-    )
+    return Ownership(cursor.source, token, deployment, emitter, decision_set, cursor.next_offset)
 
 
 async def _first_cursor(
@@ -120,9 +118,7 @@ async def _first_cursor(
         )
         raise Stop(message)
     log_range = await ports.log.log_range(source.topic, source.partition)
-    return await ports.ledger.begin(
-        source, ports.group, token, cluster_id, log_range.start_offset
-    )
+    return await ports.ledger.begin(source, ports.group, token, cluster_id, log_range.start_offset)
 
 
 async def _owed_from(
@@ -221,6 +217,4 @@ async def _recognise(log_reader: LogReader, cursor: Cursor) -> None:
 
 
 def _same_record(record: RawRecord, last: LastRecord) -> bool:
-    return (
-        record.timestamp == last.timestamp and steps.raw_digest(record.value) == last.raw_digest
-    )
+    return record.timestamp == last.timestamp and steps.raw_digest(record.value) == last.raw_digest

@@ -134,7 +134,9 @@ def _avro(
     return {name: one for name, one in decoded.items() if one is not None}, schema
 
 
-def _read_as_ours(found: Fit | Refusal, writer: AvroSchema, record_type: RecordType) -> Fit | Refusal:
+def _read_as_ours(
+    found: Fit | Refusal, writer: AvroSchema, record_type: RecordType
+) -> Fit | Refusal:
     """Refuse a record whose writer's schema cannot be read as ours, unless a reason of higher
     precedence applies already."""
     for fault in writer_faults(writer, record_type.raw_schemas[-1]):
@@ -158,9 +160,7 @@ def own_schema(record_type: RecordType, ref: SchemaRef) -> AvroSchema | None:
 # --- Facts ----------------------------------------------------------------------------------------
 
 
-def _facts(
-    record: RawRecord, source: Source, value: bytes, writer: AvroSchema | None
-) -> Facts:
+def _facts(record: RawRecord, source: Source, value: bytes, writer: AvroSchema | None) -> Facts:
     headers = record.headers
     return Facts(
         topic=source.topic,
@@ -261,5 +261,3 @@ def _refused(
         violations,
         correlation or f"{source.topic}-{source.partition}-{record.offset}",
     )
-
-

@@ -85,9 +85,7 @@ CATALOGUE: dict[Name, Definition] = {
     "weighbridge_database_connections_peak": Definition(
         "gauge", (), "Most database connections this worker has used at once."
     ),
-    "weighbridge_resident_memory_bytes": Definition(
-        "gauge", (), "Resident memory of this worker."
-    ),
+    "weighbridge_resident_memory_bytes": Definition("gauge", (), "Resident memory of this worker."),
 }
 
 STEP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -68,9 +68,7 @@ class Observer:
             self.metrics.add("weighbridge_safety_critical_total", batch.safety_critical, topic)
         total = self._counts[source] = self._counts.get(source, Counts()) + counts
         found = total.committed + total.duplicate + total.quarantined + total.held
-        self.metrics.set(
-            "weighbridge_balance_records", total.records_in - found, topic, partition
-        )
+        self.metrics.set("weighbridge_balance_records", total.records_in - found, topic, partition)
 
     def emitted(
         self, source: Source, batch: PersistedBatch, *, from_database: bool, spent_s: float = 0.0
@@ -109,4 +107,3 @@ def _by_verdict(counts: Counts) -> Mapping[str, int]:
         "quarantined": counts.quarantined,
         "held": counts.held,
     }
-

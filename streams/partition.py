@@ -164,9 +164,7 @@ class Partition:
         while self.state is not State.REVOKED:
             try:
                 async with asyncio.timeout(self._settings.assign_deadline_s):
-                    ownership = await assign(
-                        self._ports, self.source.topic, self.source.partition
-                    )
+                    ownership = await assign(self._ports, self.source.topic, self.source.partition)
             except StopAll as stop:
                 self._move(State.STOPPED, str(stop), stop)
                 self._ports.observer.fatal(stop)
@@ -353,9 +351,7 @@ class Partition:
         ports.observer.persisted(self.source, persisted, time.perf_counter() - started_s)
         return persisted
 
-    async def _decide_again(
-        self, batch: Batch, part: DecidedBatch, digest: bytes
-    ) -> DecidedBatch:
+    async def _decide_again(self, batch: Batch, part: DecidedBatch, digest: bytes) -> DecidedBatch:
         """Another decision set is in force: the verdicts must be its own."""
         ownership = self._owner(batch)
         decision_set = await self._ports.ledger.decision_set(digest)
@@ -410,4 +406,3 @@ def halves(part: DecidedBatch) -> list[DecidedBatch]:
             part.decision_set,
         ),
     ]
-

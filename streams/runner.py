@@ -43,9 +43,7 @@ async def run_worker(settings: Settings) -> None:
             settings.http_host,
             settings.http_port,
             metrics,
-            lambda: causes(
-                worker.pump.partitions.values(), worker.pump.lag_of, now_s()
-            ),
+            lambda: causes(worker.pump.partitions.values(), worker.pump.lag_of, now_s()),
         )
         port = await health.start()
         log.info("worker_started", group=settings.group, http=f"{settings.http_host}:{port}")
@@ -56,4 +54,3 @@ async def run_worker(settings: Settings) -> None:
             await worker.stop()
             await health.stop()
             log.info("worker_stopped")
-

@@ -55,7 +55,9 @@ class Settings(BaseSettings):
         100, ge=0, description="0 behind a pooler in transaction mode."
     )
     batch_deadline_s: float = Field(
-        30.0, gt=0, description="Budget of one batch's transaction; database timeouts derive from it."
+        30.0,
+        gt=0,
+        description="Budget of one batch's transaction; database timeouts derive from it.",
     )
 
     batch_records: int = Field(2_000, ge=1, le=50_000, description="Most records in a batch.")
@@ -65,10 +67,10 @@ class Settings(BaseSettings):
     batch_linger_ms: int = Field(
         50, ge=0, description="How long to wait for a batch to fill when traffic is thin."
     )
-    concurrency: int = Field(4, ge=1, description="Batches of different partitions at work at once.")
-    shutdown_deadline_s: float = Field(
-        20.0, gt=0, description="How long a graceful stop may take."
+    concurrency: int = Field(
+        4, ge=1, description="Batches of different partitions at work at once."
     )
+    shutdown_deadline_s: float = Field(20.0, gt=0, description="How long a graceful stop may take.")
 
     schema_store: Path | None = Field(
         None, description="Folder of writer schemas, `<id>.avsc`, for Confluent-framed Avro."

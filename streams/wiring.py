@@ -81,7 +81,9 @@ def schema_store(folder: Path | None) -> SchemaStore:
 
 @asynccontextmanager
 async def worker_parts(
-    settings: Settings, observer: Observer, record_types: Callable[[], list[RecordType]] | None = None
+    settings: Settings,
+    observer: Observer,
+    record_types: Callable[[], list[RecordType]] | None = None,
 ) -> AsyncIterator[WorkerParts]:
     """Everything a worker is put together from; what was opened is closed at the end."""
     kafka = kafka_settings(settings)
@@ -101,7 +103,9 @@ async def worker_parts(
         yield WorkerParts(
             source=KafkaSource(kafka),
             types={
-                kafka.topic(t.raw_topic): TypePorts(t, kafka.topic(t.raw_topic), PostgresLedger(pool, t))
+                kafka.topic(t.raw_topic): TypePorts(
+                    t, kafka.topic(t.raw_topic), PostgresLedger(pool, t)
+                )
                 for t in types
             },
             make_emitter=emitters.emitter,

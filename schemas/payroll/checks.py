@@ -69,9 +69,7 @@ def key_of(statement: PayrollStatement) -> bytes:
     ).digest()
 
 
-def decide(
-    members: Mapping[str, object], facts: Facts, decision_set: DecisionSet
-) -> Fit | Refusal:
+def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSet) -> Fit | Refusal:
     """Decide one decoded statement."""
     found = validate(PayrollStatement, members)
     correlation = correlation_id(facts, members.get("correlation_id"))

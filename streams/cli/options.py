@@ -19,7 +19,9 @@ _OPTIONS = (
     click.option("--postgres", "postgres_dsn", help="PostgreSQL DSN of the worker's role."),
     click.option("--group", help="Consumer group of the workers."),
     click.option("--topic-prefix", help="Put before every topic's name."),
-    click.option("--data-dir", type=click.Path(path_type=Path), help="Folder of embedded services."),
+    click.option(
+        "--data-dir", type=click.Path(path_type=Path), help="Folder of embedded services."
+    ),
     click.option("--log-format", type=click.Choice(["console", "json"])),
     click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
 )

@@ -38,8 +38,18 @@ def _show(found: Status) -> None:
     if found.stop_mark is not None:
         console.print(f"[bold]STOPPED[/bold]: {found.stop_mark}")
     table = Table(
-        "partition", "decided", "emitted", "end", "lag", "in", "committed", "duplicate",
-        "quarantined", "held", "balance", box=None,
+        "partition",
+        "decided",
+        "emitted",
+        "end",
+        "lag",
+        "in",
+        "committed",
+        "duplicate",
+        "quarantined",
+        "held",
+        "balance",
+        box=None,
     )
     for partition in found.partitions:
         counts = partition.cursor.counts

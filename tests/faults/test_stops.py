@@ -148,5 +148,3 @@ async def _recreate(gate: Gate, topic: str) -> None:
             await asyncio.sleep(0.1)
     finally:
         await admin.close()
-
-

@@ -15,9 +15,7 @@ from streams.settle import settle
 from tests.protocol.worlds import Outside
 
 
-def one_at_a_time(
-    record_type: RecordType, source: Source, records: Sequence[RawRecord]
-) -> Outside:
+def one_at_a_time(record_type: RecordType, source: Source, records: Sequence[RawRecord]) -> Outside:
     """Decide and settle every record by itself, in order, into plain lists."""
     decision_set = DecisionSet()
     rows: list[Accepted] = []

@@ -129,14 +129,10 @@ async def drive(
     await owner.emitter.close()
 
 
-async def _one_batch(
-    world: World, owner: Ownership, fetched: Fetched, mishap: Mishap
-) -> Ownership:
+async def _one_batch(world: World, owner: Ownership, fetched: Fetched, mishap: Mishap) -> Ownership:
     ports = world.ports
     schemas = await steps.resolve_schemas(world.schemas, fetched.records)
-    decided = steps.decide(
-        fetched, ports.record_type, owner.source, owner.decision_set, schemas
-    )
+    decided = steps.decide(fetched, ports.record_type, owner.source, owner.decision_set, schemas)
     if mishap is Mishap.CRASH_BEFORE_PERSIST:
         return await _again(world, owner)
     if mishap is Mishap.ZOMBIE:
