@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 from hypothesis import strategies as st
 
@@ -56,3 +57,18 @@ payroll_records = st.builds(
     key=st.one_of(st.none(), st.just(b"k")),
     headers=st.sampled_from([(), (("trace", b"\xc3\x28"), ("flag", None)), (("wb-fake", b"1"),)]),
 )
+
+
+def some_records(chance: random.Random, count: int) -> list[Record]:
+    """As `payroll_records`, from a seeded source instead of hypothesis."""
+    bad: list[bytes | None] = [None, b"", b"{", b"[]", b"\xff\xfe", b"\x00\x00\x00\x00\x09abc"]
+    found = []
+    for _ in range(count):
+        value: bytes | None = _statement(
+            chance.randrange(12), chance.choice([100, 100, 250]), chance.choice([None, None, "late"])
+        )
+        if chance.random() < 0.25:  # noqa: PLR2004 - a quarter
+            value = chance.choice(bad)
+        headers = chance.choice([(), (("trace", b"\xc3\x28"), ("flag", None)), (("wb-fake", b"1"),)])
+        found.append(Record(0, value, TIMESTAMP_MS, b"k", headers))
+    return found

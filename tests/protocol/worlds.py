@@ -6,12 +6,13 @@ memory; `RealWorld` (in `real_world.py`) on real Kafka and PostgreSQL. Both are 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from connectors.errors import ClaimRefused
+from connectors.errors import ClaimRefused, InfrastructureError
 from connectors.memory import MemoryBroker, MemoryEmitter, MemoryLedger, MemorySchemaStore
 from connectors.ports import Counts, Fetched, SchemaStore
 from schemas.envelope import RawRecord, Record, Source
@@ -23,6 +24,7 @@ from streams.metrics import Metrics
 from streams.observer import Observer
 
 GROUP = "gate"
+ASSIGN_TRIES = 40
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ async def drive(
 
     After every mishap the partition is assigned again, as a new worker would, and goes on at D.
     """
-    owner = await assign(world.ports, world.topic, 0)
+    owner = await _assign(world)
     turn = 0
     while True:
         index = next((i for i, r in enumerate(records) if r.offset >= owner.next_offset), None)
@@ -136,7 +138,7 @@ async def _one_batch(world: World, owner: Ownership, fetched: Fetched, mishap: M
     if mishap is Mishap.CRASH_BEFORE_PERSIST:
         return await _again(world, owner)
     if mishap is Mishap.ZOMBIE:
-        successor = await assign(ports, world.topic, 0)
+        successor = await _assign(world)
         await _expect_refusal(world, owner, decided)
         return successor
     persisted = await _persist(ports, owner, decided)
@@ -166,6 +168,16 @@ async def _persist(
 
 async def _again(world: World, owner: Ownership) -> Ownership:
     await owner.emitter.close()
+    return await _assign(world)
+
+
+async def _assign(world: World) -> Ownership:
+    """As a worker does: again while a server is not ready yet."""
+    for _ in range(ASSIGN_TRIES - 1):
+        try:
+            return await assign(world.ports, world.topic, 0)
+        except InfrastructureError:
+            await asyncio.sleep(0.2)
     return await assign(world.ports, world.topic, 0)
 
 
