@@ -6,7 +6,7 @@
     │   │   └── DatabaseTimeout
     │   ├── BrokerUnavailable
     │   └── SchemaStoreUnavailable
-    ├── OwnershipLost            this worker no longer owns the partition: drop its work, assign again
+    ├── OwnershipLost            the partition is no longer ours: drop its work, assign again
     │   ├── Fenced               another producer took the transactional id
     │   └── ClaimRefused         the cursor row holds another token or another offset
     ├── Stop                     an operator must act: the partition stops and says why

@@ -45,7 +45,7 @@ Hook = Callable[[str], None]
 _COLUMN = {name: index for index, name in enumerate(COMMON_LEDGER_COLUMNS)}
 
 
-def no_faults(point: str) -> None:  # noqa: ARG001 - a hook that does nothing
+def no_faults(point: str) -> None:
     """The hook of a world in which nothing goes wrong."""
 
 
@@ -403,7 +403,8 @@ def _holder(row: Sequence[object], topic: str) -> Holder:
     )
     digest = row[_COLUMN["canonical_digest"]]
     invariant(isinstance(digest, bytes), "a digest is bytes")
-    return Holder(source.position(int(str(row[_COLUMN["record_offset"]]))), bytes(digest))  # type: ignore[arg-type]
+    held = digest if isinstance(digest, bytes) else b""
+    return Holder(source.position(int(str(row[_COLUMN["record_offset"]]))), held)
 
 
 # --- Schemas --------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """Strict Avro: schema identity, framing, and a decoder that refuses what a lenient one lets pass.
 
 Common decoders take a negative union branch for an index from the end, any byte for true, a length
-longer than the message until memory runs out, and the scale of whoever wrote a decimal. Here each of
-these is refused: `malformed_avro` for bytes that are not this schema's, `schema_violation` for legal
-bytes whose value the contract cannot take. Encodings: Confluent wire format (0x00, four bytes schema
-id) and Avro single-object encoding (0xC3 0x01, eight bytes CRC-64-AVRO, Avro 1.12 specification).
-Pure.
+longer than the message until memory runs out, and the scale of whoever wrote a decimal. Here each
+is refused: `malformed_avro` for bytes that are not this schema's, `schema_violation` for legal
+bytes whose value the contract cannot take. Encodings: Confluent wire format (0x00, four bytes
+schema id) and Avro single-object encoding (0xC3 0x01, eight bytes CRC-64-AVRO; Avro 1.12
+specification). Pure.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def schema_ref(value: bytes) -> SchemaRef | None:
     return None
 
 
-class AvroFault(Exception):  # noqa: N818 - a verdict on its way out of the decoder, not an error
+class AvroFault(Exception):
     """Why a value's bytes were refused; carries the reason, the field path and the rule."""
 
     def __init__(self, reason: Reason, rule: str) -> None:
@@ -228,7 +228,10 @@ _PRIMITIVES: dict[str, _Decode] = {
 }
 
 
-def _compile(schema: Any, named: dict[str, _Decode]) -> _Decode:  # noqa: ANN401 - decoded JSON
+def _compile(  # noqa: PLR0911 - one return per kind of type
+    schema: Any,  # noqa: ANN401 - decoded JSON
+    named: dict[str, _Decode],
+) -> _Decode:
     """A decoder for a schema that fastavro has parsed; `named` holds the named types met so far."""
     if isinstance(schema, str):
         return _PRIMITIVES.get(schema) or _by_name(schema, named)
@@ -252,7 +255,7 @@ def _compile(schema: Any, named: dict[str, _Decode]) -> _Decode:  # noqa: ANN401
 
 def _by_name(name: str, named: dict[str, _Decode]) -> _Decode:
     """A reference to a named type, which may be the one being compiled."""
-    return lambda data, at: named[name](data, at)
+    return lambda data, at: named[name](data, at)  # noqa: PLW0108 - not there yet
 
 
 def _remember(schema: Mapping[str, Any], named: dict[str, _Decode], decode: _Decode) -> _Decode:

@@ -18,7 +18,7 @@ from schemas.reasons import Reason
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class JsonFault(Exception):  # noqa: N818 - a verdict on its way out of the parser, not an error
+class JsonFault(Exception):
     """Why a value's text was refused."""
 
     def __init__(self, reason: Reason, rule: str) -> None:

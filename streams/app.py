@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import faust
@@ -87,7 +87,7 @@ class WorkerParts:
     kafka_bootstrap: str
     concurrency: int = 4
     shutdown_deadline_s: float = 20.0
-    partition: PartitionSettings = PartitionSettings()
+    partition: PartitionSettings = field(default_factory=PartitionSettings)
 
 
 class Pump(Service):
@@ -250,7 +250,7 @@ class Worker:
         control = self.app.topic(parts.control_topic, value_serializer="raw", internal=False)
         self.app.agent(control, name="control")(self._control)
 
-    async def _gate(self, batches: AsyncIterator[Batch]) -> None:
+    async def _gate(self, batches: faust.StreamT[Batch]) -> None:
         """The agent: every batch of every partition passes here, steps 1 to 4."""
         async for batch in batches:
             try:
@@ -258,7 +258,7 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - what escapes is a broken invariant
                 self.parts.observer.fatal(error)
 
-    async def _control(self, messages: AsyncIterator[bytes]) -> None:
+    async def _control(self, messages: faust.StreamT[bytes]) -> None:
         """Hears that a decision set was activated. Truth is read at the next claim."""
         async for _ in messages:
             self.woken += 1

@@ -20,7 +20,7 @@ class Backoff:
 
     def next_s(self) -> float:
         """Seconds to wait after one more failure in a row."""
-        ceiling_s = min(self.max_s, self.first_s * 2 ** min(self.failures, 30))
+        ceiling_s = min(self.max_s, self.first_s * float(1 << min(self.failures, 30)))
         self.failures += 1
         return ceiling_s * (0.5 + 0.5 * self.random_source.random())
 

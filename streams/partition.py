@@ -95,7 +95,7 @@ class Batch:
 class Partition:
     """A raw partition that the group has assigned to this worker."""
 
-    def __init__(  # noqa: PLR0913 - identity, ports, bounds; named at the one call site
+    def __init__(
         self,
         topic: str,
         number: int,

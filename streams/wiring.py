@@ -14,6 +14,7 @@ from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.source import KafkaSource
 from connectors.ports import SchemaStore
 from connectors.postgres.ledger import PostgresLedger
+from connectors.postgres.migrate import check_migrated
 from connectors.postgres.pool import Pool, PoolSettings
 from connectors.schema_store import FileSchemaStore, NoSchemaStore
 from schemas.record_type import RecordType
@@ -22,7 +23,6 @@ from streams.app import TypePorts, WorkerParts
 from streams.observer import Observer
 from streams.partition import PartitionSettings
 from streams.settings import Settings
-
 
 WORKER_ROLE = "weighbridge_worker"
 """The role that migrations create for workers."""
@@ -99,6 +99,7 @@ async def worker_parts(
                 )
             )
         )
+        await check_migrated(pool)
         emitters = await stack.enter_async_context(EmitterFactory(kafka))
         yield WorkerParts(
             source=KafkaSource(kafka),

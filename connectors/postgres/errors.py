@@ -14,7 +14,12 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from connectors.errors import ConfigurationError, DatabaseUnavailable, WeighbridgeError
+from connectors.errors import (
+    ConfigurationError,
+    DatabaseTimeout,
+    DatabaseUnavailable,
+    WeighbridgeError,
+)
 
 READ_ONLY = "25006"
 UNIQUE_VIOLATION = "23505"
@@ -111,6 +116,14 @@ class PostgresUnavailable(DatabaseUnavailable):
         self.sqlstate = sqlstate
 
 
+class PostgresTimeout(PostgresUnavailable, DatabaseTimeout):
+    """The server ended a statement or transaction that took too long; a smaller batch may not."""
+
+
+TOO_SLOW = frozenset({"57014", "25P04"})
+"""Statement and transaction timeouts. A lock that was not free says nothing about the batch."""
+
+
 def fault_of(error: asyncpg.PostgresError) -> Fault:
     """Codes and names of a server error. In a binary COPY the column is named in its context."""
     sqlstate = error.sqlstate if isinstance(error.sqlstate, str) else "XX000"
@@ -139,7 +152,8 @@ def translate(error: BaseException, *, starting: bool = False) -> WeighbridgeErr
         message = f"{_phrase(fault.sqlstate)} ({fault})"
         if starting and fault.sqlstate[:2] in _STARTUP_FAULTS:
             return ConfigurationError(f"PostgreSQL: {message}")
-        return PostgresUnavailable(f"PostgreSQL: {message}", fault.sqlstate)
+        kind = PostgresTimeout if fault.sqlstate in TOO_SLOW else PostgresUnavailable
+        return kind(f"PostgreSQL: {message}", fault.sqlstate)
     if isinstance(error, TimeoutError):
         return DatabaseUnavailable("PostgreSQL did not answer in time")
     if isinstance(error, OSError):

@@ -114,7 +114,7 @@ def _decide(
     residence = statement.residence_jurisdiction
     home = None if residence is None else resolve(residence, period, federal_alone=alone)
     digest = digest_of(body)
-    row = (
+    row: tuple[object, ...] = (
         key,
         digest,
         CANONICAL_VERSION,

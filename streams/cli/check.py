@@ -46,7 +46,7 @@ GUESS_FROM = 20
     "--schema-store", type=click.Path(path_type=Path), help="Folder of writer schemas, <id>.avsc."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per record.")
-def check(  # noqa: PLR0913 - one parameter per option
+def check(
     file: Path,
     type_name: str | None,
     raw: bool,  # noqa: FBT001 - a flag of the command line

@@ -96,7 +96,7 @@ async def test_two_workers_killed_and_paused_at_random(gate: Gate) -> None:
     for _ in range(5):
         other = await gate.worker()
         await asyncio.sleep(chance.uniform(1.0, 4.0))
-        if chance.random() < 0.5:  # noqa: PLR2004 - a coin
+        if chance.random() < 0.5:
             other.send(signal.SIGKILL)
             await other.ended()
         else:

@@ -103,11 +103,11 @@ class RealWorld:
         connection = await asyncpg.connect(self._owner_dsn)
         try:
             ledger = await connection.fetch(
-                f"SELECT {', '.join(record_type.ledger_columns)} FROM {record_type.ledger_table}"  # noqa: S608
+                f"SELECT {', '.join(record_type.ledger_columns)} FROM {record_type.ledger_table}"
                 " ORDER BY record_offset"
             )
             quarantine = await connection.fetch(
-                f"SELECT {', '.join(QUARANTINE_COLUMNS)} FROM quarantine ORDER BY record_offset"  # noqa: S608
+                f"SELECT {', '.join(QUARANTINE_COLUMNS)} FROM quarantine ORDER BY record_offset"
             )
             cursor = await connection.fetchrow("SELECT * FROM partition_cursor")
         finally:

@@ -65,10 +65,14 @@ def some_records(chance: random.Random, count: int) -> list[Record]:
     found = []
     for _ in range(count):
         value: bytes | None = _statement(
-            chance.randrange(12), chance.choice([100, 100, 250]), chance.choice([None, None, "late"])
+            chance.randrange(12),
+            chance.choice([100, 100, 250]),
+            chance.choice([None, None, "late"]),
         )
-        if chance.random() < 0.25:  # noqa: PLR2004 - a quarter
+        if chance.random() < 0.25:
             value = chance.choice(bad)
-        headers = chance.choice([(), (("trace", b"\xc3\x28"), ("flag", None)), (("wb-fake", b"1"),)])
+        headers = chance.choice(
+            [(), (("trace", b"\xc3\x28"), ("flag", None)), (("wb-fake", b"1"),)]
+        )
         found.append(Record(0, value, TIMESTAMP_MS, b"k", headers))
     return found
