@@ -1,8 +1,8 @@
 """Whether a writer's schema may be read as ours: checked once per schema, refusing all its records.
 
-A decoder that takes the scale of whoever wrote a decimal turns 1,234.56 into 123,456; one that takes
-a double for money loses cents. So wherever our schema has a decimal, the writer's must have a decimal
-of the same scale, or text, which is then read by the amount grammar. Pure.
+A decoder that takes the scale of whoever wrote a decimal turns 1,234.56 into 123,456; one that
+takes a double for money loses cents. So wherever our schema has a decimal, the writer's must have a
+decimal of the same scale, or text, which is then read by the amount grammar. Pure.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def canonical_body(members: Mapping[str, object]) -> str:
 
 
 def digest_of(body: str) -> bytes:
-    """SHA-256 of the canonical body, 32 bytes: equal in SQL to `sha256(convert_to(body, 'UTF8'))`."""
+    """SHA-256 of the canonical body, 32 bytes; in SQL `sha256(convert_to(body, 'UTF8'))`."""
     return hashlib.sha256(body.encode()).digest()
 
 

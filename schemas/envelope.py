@@ -122,7 +122,7 @@ class Position:
         """Read `TOPIC/INCARNATION/PARTITION/OFFSET`. Raises `ValueError` on anything else."""
         parts = text.rsplit("/", 3)
         if (
-            len(parts) != 4
+            len(parts) != 4  # noqa: PLR2004 - topic, incarnation, partition, offset
             or not parts[0]
             or not all(p.isascii() and p.isdigit() for p in parts[1:])
         ):

@@ -1,8 +1,8 @@
-"""Exact reading of untrusted scalars: amounts, dates, timestamps, text. Never rounds, never guesses.
+"""Exact reading of untrusted scalars: amounts, dates, timestamps. Never rounds, never guesses.
 
 Each function takes a value as decoded (JSON text or number, or a typed Avro value) and returns the
-Python value, or raises `ValueError` with the rule broken, which names no value. A binary float where
-money is due raises `FloatMoneyError`, a `TypeError`. Pure.
+Python value, or raises `ValueError` with the rule broken, which names no value. A binary float
+where money is due raises `FloatMoneyError`, a `TypeError`. Pure.
 """
 
 from __future__ import annotations
@@ -173,14 +173,6 @@ def instant_text(value: datetime) -> str:
 def micros(value: datetime) -> int:
     """Avro's timestamp-micros: microseconds since the epoch, exactly."""
     return (value - EPOCH) // timedelta(microseconds=1)
-
-
-def text_of(value: object) -> str:
-    """Text, as it came."""
-    if type(value) is not str:
-        message = "text"
-        raise ValueError(message)
-    return value
 
 
 def integer_of(value: object) -> int:

@@ -75,7 +75,7 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _diagnose(value: bytes) -> JsonFault:
+def _diagnose(value: bytes) -> JsonFault:  # noqa: PLR0911 - one return per fault
     """Why jiter refused it: the encoding comes before the syntax in the order of reasons."""
     try:
         text = value.decode("utf-8")

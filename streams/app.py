@@ -217,7 +217,7 @@ class Pump(Service):
         self._draining = True
         try:
             async with asyncio.timeout(self._parts.shutdown_deadline_s):
-                while not all(p.idle for p in self.partitions.values()):
+                while not all(p.idle for p in self.partitions.values()):  # noqa: ASYNC110 - of many
                     await asyncio.sleep(DRAIN_POLL_S)
         except TimeoutError:
             log.warning("stopped_in_flight", deadline_s=self._parts.shutdown_deadline_s)

@@ -165,10 +165,10 @@ async def _check_batch(
     if end == emitted.next_offset:
         return
     message = (
-        f"{source}: events are emitted up to {emitted.next_offset} (batch {ours.batch_number}), but "
-        f"the database is decided up to {cursor.next_offset} (batch {cursor.batch_number}) and "
-        f"has no such batch: it was set back. Restore it; `weighbridge heal` rebuilds what is missing from "
-        "the output topics"
+        f"{source}: events are emitted up to {emitted.next_offset} (batch {ours.batch_number}), "
+        f"but the database is decided up to {cursor.next_offset} (batch {cursor.batch_number}) "
+        "and has no such batch: it was set back. Restore it; `weighbridge heal` rebuilds what is "
+        "missing from the output topics"
     )
     await ports.ledger.set_stop_mark(message)
     raise StopAll(message)
@@ -210,8 +210,8 @@ async def _recognise(log_reader: LogReader, cursor: Cursor) -> None:
     record = await log_reader.read_record(source.topic, source.partition, last.offset)
     if record is None or not _same_record(record, last):
         message = (
-            f"{source}: the record at offset {last.offset} is not the one that was decided there: the "
-            "topic was recreated. `weighbridge topics adopt` begins a new incarnation"
+            f"{source}: the record at offset {last.offset} is not the one that was decided there: "
+            "the topic was recreated. `weighbridge topics adopt` begins a new incarnation"
         )
         raise Stop(message)
 

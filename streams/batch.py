@@ -127,8 +127,9 @@ async def persist(
 
     Atomic: all of ledger, receipts, quarantine, verdict page and cursor, or nothing. Raises
     `ClaimRefused` when the partition is no longer ours or does not stand where the batch begins,
-    `DecisionSetChanged` when the batch must be decided again, `DatabaseUnavailable` (retryable; when
-    the commit's answer was lost the outcome is unknown, and D tells), `StopAll` on a stop mark.
+    `DecisionSetChanged` when the batch must be decided again, `DatabaseUnavailable` (retryable;
+    when the commit's answer was lost the outcome is unknown, and D tells), `StopAll` on a stop
+    mark.
     """
     async with ledger.transaction(source, group) as tx:
         claim = await tx.claim(token, batch.fetched.begin)

@@ -102,7 +102,7 @@ def decide(
         found = _read_as_ours(found, writer, record_type)
     if isinstance(found, Refusal):
         return _refused_by_type(record, facts, found)
-    return _accepted(record, source, facts, found, limits.event_bytes_max)
+    return _accepted(record, facts, found, limits.event_bytes_max)
 
 
 # --- Decoding -------------------------------------------------------------------------------------
@@ -203,9 +203,7 @@ def _traceparent(headers: envelope.Headers) -> str | None:
 # --- Outcomes -------------------------------------------------------------------------------------
 
 
-def _accepted(
-    record: RawRecord, source: Source, facts: Facts, fit: Fit, event_bytes_max: int
-) -> Decided:
+def _accepted(record: RawRecord, facts: Facts, fit: Fit, event_bytes_max: int) -> Decided:
     if len(fit.event_value) + len(fit.event_key) + EVENT_OVERHEAD_BYTES > event_bytes_max:
         violation = Violation("", f"a committed event of at most {event_bytes_max} bytes")
         return Refused(
@@ -251,7 +249,7 @@ def _refused_by_type(record: RawRecord, facts: Facts, refusal: Refusal) -> Refus
 def _refused(
     record: RawRecord, source: Source, reason: Reason, violations: tuple[Violation, ...]
 ) -> Refused:
-    """A refusal before the members were read: the correlation id is the header's or the position."""
+    """A refusal before the members were read; the correlation id is the header's or the place."""
     correlation = _header_correlation_id(record.headers)
     return Refused(
         record.offset,

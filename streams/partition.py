@@ -388,7 +388,7 @@ class Partition:
 
 
 def halves(part: DecidedBatch) -> list[DecidedBatch]:
-    """Cut a batch that ran out of time in two, for a smaller transaction; one record stays whole."""
+    """Cut a batch that ran out of time in two, for a smaller transaction; one record is one."""
     fetched = part.fetched
     middle = len(fetched.records) // 2
     if middle == 0:

@@ -1,4 +1,4 @@
-"""Running a worker in this process: start, serve health, wait for a signal or a fatal error, stop."""
+"""Running a worker in this process: start, serve health, wait for a signal or an error, stop."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def settle(
     bodies: Mapping[bytes, str],
     refused: Mapping[int, Refused],
 ) -> list[Settled]:
-    """Settle a batch: the first record of a free key commits, the rest are duplicates or collisions.
+    """Settle a batch: the first record of a free key commits, others are duplicates or collisions.
 
     `held` is what the ledger holds of the batch's keys, `bodies` the canonical bodies behind
     `colliding_keys`, `refused` what the database has refused of this batch so far, by offset: a

@@ -1,4 +1,4 @@
-"""Where every partition stands: the database's cursors beside the log's end and the group's offset."""
+"""Where every partition stands: the database's cursors beside the log's end and the offset."""
 
 from __future__ import annotations
 

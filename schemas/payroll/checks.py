@@ -1,4 +1,4 @@
-"""Deciding a payroll statement: key, canonical body, jurisdiction, ledger row, committed event. Pure.
+"""Deciding a payroll statement: key, canonical body, jurisdiction, ledger row, event. Pure.
 
 The event is a function of the ledger row: `event_of` reads the body back through the same model and
 yields the same bytes, which is how events owed after a crash are rebuilt.
@@ -15,7 +15,7 @@ from schemas.contract import blank, correlation_id, length_prefixed, matches, va
 from schemas.decision_set import DecisionSet
 from schemas.exact import days, plain, unscaled
 from schemas.json_strict import parse
-from schemas.payroll.model import Line, PayrollStatement, StatementType
+from schemas.payroll.model import DEFAULT_CURRENCY, Line, PayrollStatement, StatementType
 from schemas.payroll.versions import COMMITTED
 from schemas.reasons import Flag, Reason
 from schemas.record_type import COMMON_LEDGER_COLUMNS, Facts, Fit, Refusal
@@ -50,13 +50,22 @@ _AT = {name: index for index, name in enumerate(LEDGER_COLUMNS)}
 
 FIELDS = frozenset(PayrollStatement.model_fields)
 LINE_FIELDS = frozenset(Line.model_fields)
-NOT_DIGESTED = frozenset({"idempotency_key", "correlation_id"})
+OPTIONAL_AMOUNTS = ("net_pay", "ytd_gross", "hours")
+OPTIONAL_TEXTS = (
+    "statement_id",
+    "corrects",
+    "pay_code",
+    "pay_group",
+    "pay_frequency",
+    "residence_jurisdiction",
+)
+LISTS = ("earnings", "deductions", "taxes")
 _nine_digits = matches("[0-9]{9}")
 
 
 def key_of(statement: PayrollStatement) -> bytes:
-    """The idempotency key, 32 bytes (SPEC 3.1): SHA-256 over the domain and the identifying fields,
-    the latter length-prefixed; an absent statement_id is empty. In hex it is the `idempotency_key`."""
+    """The idempotency key, 32 bytes, in hex the `idempotency_key`: SHA-256 over the domain and the
+    identifying fields, the latter length-prefixed; an absent statement_id is empty."""
     return hashlib.sha256(
         KEY_DOMAIN
         + length_prefixed(
@@ -178,31 +187,22 @@ def canonical_members(
         found["pay_date"] = statement.pay_date.isoformat()
     if statement.statement_type is not StatementType.REGULAR:
         found["statement_type"] = statement.statement_type.value
-    if statement.currency != "USD":
+    if statement.currency != DEFAULT_CURRENCY:
         found["currency"] = statement.currency
-    for name in ("net_pay", "ytd_gross", "hours"):
+    for name in OPTIONAL_AMOUNTS:
         amount: Decimal | None = getattr(statement, name)
         if amount is not None:
             found[name] = plain(amount)
-    for name in (
-        "statement_id",
-        "corrects",
-        "pay_code",
-        "pay_group",
-        "pay_frequency",
-        "residence_jurisdiction",
-    ):
-        text = getattr(statement, name)
-        if text is not None:
-            found[name] = text
-    for name in ("earnings", "deductions", "taxes"):
+    found |= {n: t for n in OPTIONAL_TEXTS if (t := getattr(statement, n)) is not None}
+    for name in LISTS:
         lines: tuple[Line, ...] = getattr(statement, name)
         if lines:
             found[name] = _canonical_lines(lines, members[name])
-    for name in members.keys() - FIELDS:
-        if members[name] is not None:
-            found[name] = unknown(members[name])
-    return found
+    return found | _unknown_members(members)
+
+
+def _unknown_members(members: Mapping[str, object]) -> dict[str, object]:
+    return {n: unknown(members[n]) for n in members.keys() - FIELDS if members[n] is not None}
 
 
 def _canonical_lines(lines: Sequence[Line], written: object) -> list[dict[str, object]]:
@@ -220,8 +220,7 @@ def _canonical_lines(lines: Sequence[Line], written: object) -> list[dict[str, o
 
 def _unknown_body(members: Mapping[str, object]) -> str | None:
     """Unknown members as canonical JSON text, None when there are none."""
-    names = members.keys() - FIELDS
-    kept = {name: unknown(members[name]) for name in names if members[name] is not None}
+    kept = _unknown_members(members)
     return canonical_body(kept) if kept else None
 
 

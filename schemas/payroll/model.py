@@ -14,6 +14,7 @@ LINES_MAX = 200
 PERIOD_DAYS_MAX = 366
 """A pay period is at most one year."""
 
+DEFAULT_CURRENCY = "USD"
 # ISO 4217 currencies with two decimals that payrolls are run in.
 CURRENCIES = frozenset(
     {
@@ -98,7 +99,7 @@ class PayrollStatement(Contract):
     pay_code: Text64 | None = None
     pay_group: Text64 | None = None
     pay_frequency: Text64 | None = None
-    currency: Annotated[str, PlainValidator(_currency)] = "USD"
+    currency: Annotated[str, PlainValidator(_currency)] = DEFAULT_CURRENCY
     tax_jurisdiction: Text64
     residence_jurisdiction: Text64 | None = None
 

@@ -1,4 +1,4 @@
-"""Faults after which the gate must stop and say why, or make good by itself; never go on regardless."""
+"""Faults after which the gate must stop and say why, or make good; never go on regardless."""
 
 from __future__ import annotations
 
@@ -141,10 +141,10 @@ async def _recreate(gate: Gate, topic: str) -> None:
     await admin.start()
     try:
         await admin.delete_topics([topic])
-        while (await admin.describe_topics([topic]))[0]["error_code"] == 0:
+        while (await admin.describe_topics([topic]))[0]["error_code"] == 0:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await admin.create_topics([NewTopic(topic, gate.partitions, 1)])
-        while (await admin.describe_topics([topic]))[0]["error_code"] != 0:
+        while (await admin.describe_topics([topic]))[0]["error_code"] != 0:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     finally:
         await admin.close()

@@ -1,4 +1,4 @@
-"""Random payroll and DVIR records with duplicates, collisions and rejects, for the protocol tests."""
+"""Random payroll records with duplicates, collisions and rejects, for the protocol tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol's main law: however a partition is cut and whatever goes wrong, the same comes out."""
+"""The protocol's main law: however a partition is cut, whatever goes wrong, the same comes out."""
 
 from __future__ import annotations
 

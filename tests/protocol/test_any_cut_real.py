@@ -42,7 +42,7 @@ async def test_same_as_one_record_at_a_time(
 
 
 def test_the_examples_hold_everything() -> None:
-    """The seeded records hold duplicates, collisions and rejects, so that the law means something."""
+    """The seeded records hold duplicates, collisions and rejects: the law means something."""
     raw = [
         dataclasses.replace(record, offset=offset)
         for offset, record in enumerate(some_records(random.Random(0), 60))
