@@ -1,0 +1,107 @@
+"""A file of records, read twice: to see that it can be cut into rows, and to publish them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from connectors.errors import ConfigurationError
+from connectors.files.csv_rows import CsvFields, csv_rows
+from connectors.files.ndjson import ndjson_rows
+from connectors.files.rows import FileRow, MalformedFile
+
+NDJSON_SUFFIXES = (".ndjson", ".jsonl", ".json")
+CSV_SUFFIXES = (".csv",)
+SUFFIXES = NDJSON_SUFFIXES + CSV_SUFFIXES
+
+
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """The files named, and those in the folders named, each once, folders in order of names.
+
+    A folder's subfolders are not entered. Raises `ConfigurationError` for a path that is not there,
+    a file of another kind, or a folder without any file of these kinds.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if p.is_file() and _known(p))
+            if not inside:
+                message = f"{path} holds no {', '.join(SUFFIXES)} file"
+                raise ConfigurationError(message)
+            found.update(dict.fromkeys(p.resolve() for p in inside))
+        elif not path.is_file():
+            message = f"{path} is neither a file nor a folder"
+            raise ConfigurationError(message)
+        elif not _known(path):
+            message = f"{path} is of no known kind: its name must end in {', '.join(SUFFIXES)}"
+            raise ConfigurationError(message)
+        else:
+            found[path.resolve()] = None
+    return list(found)
+
+
+def _known(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def read_records(path: Path, fields: CsvFields | None = None) -> Iterator[FileRow]:
+    """The records of a file, by the ending of its name. Raises `MalformedFile` where it shows."""
+    with path.open("rb") as file:
+        yield from _rows(file, path, fields)
+
+
+def _rows(file: BinaryIO, path: Path, fields: CsvFields | None) -> Iterator[FileRow]:
+    if path.suffix.lower() in CSV_SUFFIXES:
+        return csv_rows(file, path, fields)
+    return ndjson_rows(file, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the first reading found."""
+
+    size_bytes: int
+    rows: int
+    malformed: int
+
+
+class SourceFile:
+    """One file, held open between its two readings so that another put in its place is not read."""
+
+    def __init__(self, path: Path, fields: CsvFields | None = None) -> None:
+        self.path = path
+        self._fields = fields
+        self._file = path.open("rb")
+
+    def check(self) -> Checked:
+        """Read it all. Raises `MalformedFile` if it cannot be cut into rows to its end."""
+        rows = malformed = end = 0
+        for row in self._read():
+            rows += 1
+            malformed += row.error is not None
+            end = row.end_offset
+        return Checked(end, rows, malformed)
+
+    def rows(self, checked: Checked) -> Iterator[FileRow]:
+        """The rows that were checked; what was added to the file since is left.
+
+        Raises `MalformedFile` when the file has changed under our hands.
+        """
+        count = 0
+        for row in self._read():
+            if row.end_offset > checked.size_bytes:
+                break
+            count += 1
+            yield row
+        if count != checked.rows:
+            raise MalformedFile(self.path, None, "was changed while it was read")
+
+    def _read(self) -> Iterator[FileRow]:
+        self._file.seek(0)
+        return _rows(self._file, self.path, self._fields)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
