@@ -84,6 +84,7 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
     correlation = correlation_id(facts, members.get("correlation_id"))
     if blank(members.get("idempotency_key")):
         rest = [] if isinstance(found, PayrollStatement) else found[1]
+        rest = [violation for violation in rest if violation.path != "idempotency_key"]
         violations = [Violation("idempotency_key", "not blank"), *rest][:VIOLATIONS_MAX]
         return Refusal(Reason.MISSING_KEY, tuple(violations), correlation_id=correlation)
     if not isinstance(found, PayrollStatement):

@@ -43,10 +43,10 @@ CORRECTING = frozenset({StatementType.CORRECTION, StatementType.REVERSAL, Statem
 
 
 def _currency(value: object) -> str:
-    if value not in CURRENCIES:
+    if not isinstance(value, str) or value not in CURRENCIES:
         message = "an ISO 4217 currency with two decimals"
         raise ValueError(message)
-    return str(value)
+    return value
 
 
 def _statement_id(value: object) -> str | None:
@@ -117,6 +117,6 @@ class PayrollStatement(Contract):
             message = "gross_pay is not negative; a reversal carries a magnitude"
             raise ValueError(message)
         if self.statement_type in CORRECTING and self.corrects is None:
-            message = f"corrects is required for {self.statement_type}"
+            message = "corrects is required for correction, reversal and void"
             raise ValueError(message)
         return self

@@ -1,0 +1,189 @@
+"""Strict Avro: what lenient decoders let pass is refused with its reason."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.avro_strict import AvroFault, AvroSchema, SchemaRef, schema_ref
+from schemas.avro_writers import writer_faults
+from schemas.reasons import Reason
+
+
+def _money(scale: int | None = 2, precision: int = 4) -> dict[str, Any]:
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": precision}
+    return schema if scale is None else {**schema, "scale": scale}
+
+
+FIELDS = [
+    {"name": "text", "type": ["null", "string"]},
+    {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["a", "b"]}},
+    {"name": "flag", "type": "boolean"},
+    {"name": "pay", "type": _money()},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "list", "type": {"type": "array", "items": "string"}},
+    {"name": "map", "type": {"type": "map", "values": "long"}},
+]
+
+
+def _schema(fields: list[dict[str, Any]]) -> AvroSchema:
+    return AvroSchema.from_text(json.dumps({"type": "record", "name": "R", "fields": fields}))
+
+
+SCHEMA = _schema(FIELDS)
+DATUM = {
+    "text": "héllo",
+    "kind": "b",
+    "flag": True,
+    "pay": Decimal("12.34"),
+    "day": date(2026, 11, 1),
+    "at": datetime(2026, 11, 1, 12, 0, 0, 123456, UTC),
+    "list": ["x", "y"],
+    "map": {"k": 7},
+}
+
+
+def _one(kind: object, body: bytes) -> object:
+    found = _schema([{"name": "f", "type": kind}]).decode(body, 0)
+    assert isinstance(found, dict)
+    return found["f"]
+
+
+def _reason(kind: object, body: bytes) -> Reason:
+    with pytest.raises(AvroFault) as caught:
+        _one(kind, body)
+    assert caught.value.path.startswith("f") or caught.value.path == ""
+    return caught.value.reason
+
+
+def test_known_fingerprint() -> None:
+    """The fingerprint is the one of the Avro specification, little-endian: of "null" for instance
+    0x63dd24e7cc258f8a."""
+    assert AvroSchema.from_text('"null"').fingerprint == bytes.fromhex("8a8f25cce724dd63")
+
+
+def test_decodes_what_fastavro_writes() -> None:
+    """Good bytes come out as the values that went in, in both framings."""
+    single, framed = SCHEMA.single_object(DATUM), SCHEMA.confluent(7, DATUM)
+    assert SCHEMA.decode(single, 10) == DATUM
+    assert SCHEMA.decode(framed, 5) == DATUM
+    assert schema_ref(single) == SchemaRef("single_object", SCHEMA.fingerprint)
+    assert schema_ref(framed) == SchemaRef("confluent", 7)
+    assert schema_ref(b"\x00\x00\x00") is None
+    assert schema_ref(b"{}") is None
+
+
+MALFORMED = [
+    ("long", b"\xff" * 11),
+    ("long", b"\x80"),
+    ("int", b"\x80\x80\x80\x80\x10"),
+    ("string", b"\x0a\x61\x62\x63"),
+    ("string", b"\x09\x61"),
+    ("string", b"\x80\x80\x80\x80\x80\x80\x80\x80\x40\x61"),
+    ("boolean", b"\x02"),
+    ("boolean", b""),
+    ("double", b"\x00" * 7),
+    (["null", "string"], b"\x01"),
+    (["null", "string"], b"\x04"),
+    ({"type": "enum", "name": "E", "symbols": ["a"]}, b"\x01"),
+    ({"type": "enum", "name": "E", "symbols": ["a"]}, b"\x02"),
+    ({"type": "fixed", "name": "F", "size": 4}, b"\x00"),
+    ({"type": "array", "items": "null"}, b"\x80\x80\x80\x80\x80\x01"),
+    ({"type": "array", "items": "long"}, b"\x04\x02"),
+    ({"type": "array", "items": "long"}, b"\x01\xff\x7f\x02"),
+    ({"type": "map", "values": "long"}, b"\x04\x02a\x02\x02a\x02\x00"),
+    ("null", b"\x00"),
+]
+
+
+@pytest.mark.parametrize(("kind", "body"), MALFORMED, ids=str)
+def test_bytes_of_no_such_schema(kind: object, body: bytes) -> None:
+    """Negative or out-of-range branches and symbols, lengths and counts beyond the value, cut-off
+    and left-over bytes are `malformed_avro`, without allocating what they claim."""
+    assert _reason(kind, body) is Reason.MALFORMED_AVRO
+
+
+def test_values_the_contract_cannot_take() -> None:
+    """Legal bytes with a value out of range are `schema_violation`."""
+    assert _reason(_money(), b"\x04\x27\x10") is Reason.SCHEMA_VIOLATION
+    assert (
+        _reason({"type": "int", "logicalType": "date"}, b"\xf7\xe4\x57") is Reason.SCHEMA_VIOLATION
+    )
+    assert (
+        _reason({"type": "long", "logicalType": "timestamp-micros"}, b"\xff" * 9 + b"\x01")
+        is Reason.SCHEMA_VIOLATION
+    )
+
+
+def test_text_that_is_not_text() -> None:
+    """Text that is not UTF-8, or holds U+0000, is `encoding`."""
+    assert _reason("string", b"\x02\xff") is Reason.ENCODING
+    assert _reason("string", b"\x02\x00") is Reason.ENCODING
+
+
+def test_hostile_nesting() -> None:
+    """A recursive schema cannot exhaust the stack."""
+    schema = AvroSchema.from_text(
+        json.dumps(
+            {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}
+        )
+    )
+    with pytest.raises(AvroFault) as caught:
+        schema.decode(b"\x02" * 100_000 + b"\x00", 0)
+    assert caught.value.reason is Reason.MALFORMED_AVRO
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_decode_or_fault(body: bytes) -> None:
+    """No bytes make the decoder raise anything but a fault."""
+    try:
+        SCHEMA.decode(body, 0)
+    except AvroFault as fault:
+        assert fault.rule
+
+
+@given(st.integers(0, 200), st.integers(0, 255))
+def test_never_more_lenient_than_fastavro(place: int, byte: int) -> None:
+    """A changed byte that we accept decodes to what fastavro reads, all of it."""
+    body = bytearray(SCHEMA.single_object(DATUM)[10:])
+    body[place % len(body)] = byte
+    try:
+        found = SCHEMA.decode(bytes(body), 0)
+    except AvroFault:
+        return
+    stream = io.BytesIO(bytes(body))
+    assert found == fastavro.schemaless_reader(stream, SCHEMA.parsed, None)
+    assert stream.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("double", Reason.FLOAT_MONEY),
+        (["null", "float"], Reason.FLOAT_MONEY),
+        (_money(None), Reason.SCHEMA_VIOLATION),
+        (_money(4, 14), Reason.SCHEMA_VIOLATION),
+        ("long", Reason.SCHEMA_VIOLATION),
+        ("bytes", Reason.SCHEMA_VIOLATION),
+        (_money(2, 9), None),
+        (["null", _money(2, 14)], None),
+        ("string", None),
+    ],
+    ids=str,
+)
+def test_a_writers_decimal_must_be_ours(kind: object, reason: Reason | None) -> None:
+    """Another scale, a whole number or a binary float where money is due refuses every record of
+    that writer; another precision or text does not."""
+    writer = _schema([{"name": "pay", "type": kind}, {"name": "extra", "type": "double"}])
+    faults = list(writer_faults(writer, SCHEMA))
+    assert [fault.reason for fault in faults] == ([] if reason is None else [reason])
+    assert all(fault.path == "pay" for fault in faults)
