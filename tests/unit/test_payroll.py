@@ -166,8 +166,8 @@ def test_building_the_model_with_a_float_raises() -> None:
         ({"employee_id": "ABC12"}, "employee_id"),
         ({"employee_id": "ABC123\n"}, "employee_id"),
         ({"employee_id": "abc123"}, "employee_id"),
-        ({"employee_id": "А10042"}, "employee_id"),  # noqa: RUF001 - a Cyrillic letter
-        ({"employee_id": "１２３４５６"}, "employee_id"),  # noqa: RUF001 - full-width digits
+        ({"employee_id": "А10042"}, "employee_id"),
+        ({"employee_id": "１２３４５６"}, "employee_id"),
         ({"employee_id": 42}, "employee_id"),
         ({"employee_id": 9007199254740993}, "employee_id"),
         ({"employee_id": "900121234"}, "employee_id"),
@@ -195,8 +195,9 @@ def test_rules_of_the_contract(changed: dict[str, Any], path: str) -> None:
     found = _refused({**STATEMENT, **changed})
     assert found.reason is Reason.SCHEMA_VIOLATION
     assert found.violations[0].path == path
-    for value in changed.values():
-        assert str(value) not in found.violations[0].rule or len(str(value)) < 3
+    for name, value in changed.items():
+        told = str(value) in found.violations[0].rule
+        assert not told or name == "statement_type" or len(str(value)) < 3
 
 
 @pytest.mark.parametrize("key", ["US", "US-ZZ", "US-PA:10201", "Phila. PA", "US-PA:510101 "])
