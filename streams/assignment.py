@@ -146,8 +146,8 @@ async def _owed_from(
     if ours is None or (ours.deployment, ours.incarnation) != (deployment, source.incarnation):
         message = (
             f"{source}: offset {emitted.next_offset} of group {ports.group} was not committed by "
-            f"deployment {deployment}, incarnation {source.incarnation}: somebody moved it. Decided "
-            f"up to {cursor.next_offset}, emitted up to about {cursor.emitted_offset}. Nothing is "
+            f"deployment {deployment}, incarnation {source.incarnation}: somebody moved it. "
+            f"Decided up to {cursor.next_offset}, emitted up to about {cursor.emitted_offset}. Nothing is "
             "skipped silently: put the offset back"
         )
         raise Stop(message)

@@ -56,3 +56,23 @@ def record_progress(
             bars.update(task, completed=done)
 
         yield report
+
+
+@contextmanager
+def byte_progress(console: Console, what: str) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar for files: call it with (bytes read, bytes in all, records acknowledged by now)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[records]} records"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task(what, total=None, records=0)
+
+        def report(read_bytes: int, total_bytes: int, records: int) -> None:
+            bars.update(task, completed=read_bytes, total=total_bytes, records=records)
+
+        yield report

@@ -2,8 +2,8 @@
 
 Exit codes, the same for every command:
 0 done · 1 done, and something was found (rejects in `check`, errors in `topics verify`, a proof
-that does not hold) · 2 wrong usage or settings · 3 stopped: an operator must act · 4 something outside
-(Kafka, PostgreSQL, the schema store) cannot be reached · 130 interrupted
+that does not hold) · 2 wrong usage or settings · 3 stopped: an operator must act · 4 something
+outside (Kafka, PostgreSQL, the schema store) cannot be reached · 130 interrupted
 """
 
 from __future__ import annotations
