@@ -1,10 +1,11 @@
 """Records from files on this machine: NDJSON and CSV, read as a stream in bounded memory."""
 
 from connectors.files.rows import FileRow, MalformedFile
-from connectors.files.source_file import SUFFIXES, SourceFile, find_files, read_records
+from connectors.files.source_file import SUFFIXES, Checked, SourceFile, find_files, read_records
 
 __all__ = [
     "SUFFIXES",
+    "Checked",
     "FileRow",
     "MalformedFile",
     "SourceFile",

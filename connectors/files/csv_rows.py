@@ -58,7 +58,7 @@ def csv_rows(file: BinaryIO, path: Path, fields: CsvFields | None = None) -> Ite
 def _header(cut: _Cut, path: Path, fields: CsvFields | None) -> list[str]:
     """The names of the columns. Raises `MalformedFile` unless each is there and there once."""
     try:
-        names = [cell.decode("utf-8") for cell in cut.cells]
+        names = cut.texts()
     except UnicodeDecodeError:
         raise MalformedFile(path, cut.line, "the header is not UTF-8") from None
     if cut.error is not None:
@@ -94,17 +94,16 @@ def _row(cut: _Cut, names: Sequence[str]) -> FileRow | None:
     """The record of a row; None for one without any content."""
     if cut.error is not None:
         return FileRow(cut.raw, cut.line, cut.end_offset, error=cut.error)
-    if not any(cell.strip() for cell in cut.cells):
-        return None
-    if len(cut.cells) != len(names):
-        error = f"{len(cut.cells)} columns, the header has {len(names)}"
-        return FileRow(cut.raw, cut.line, cut.end_offset, error=error)
     try:
-        members = {
-            name: cell.decode("utf-8") for name, cell in zip(names, cut.cells, strict=True) if cell
-        }
+        texts = cut.texts()
     except UnicodeDecodeError:
         return FileRow(cut.raw, cut.line, cut.end_offset, error="not UTF-8")
+    if not any(map(str.strip, texts)):
+        return None
+    if len(texts) != len(names):
+        error = f"{len(texts)} columns, the header has {len(names)}"
+        return FileRow(cut.raw, cut.line, cut.end_offset, error=error)
+    members = {name: text for name, text in zip(names, texts, strict=True) if text}
     value = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
     return FileRow(value, cut.line, cut.end_offset, members=members)
 
@@ -115,10 +114,17 @@ class _Cut:
 
     raw: bytes
     """Its bytes without the line ending."""
-    cells: Sequence[bytes]
+    cells: Sequence[bytes] | None
+    """Its cells with their quotes undone; None where no quote is, and commas alone tell."""
     line: int
     end_offset: int
     error: str | None = None
+
+    def texts(self) -> list[str]:
+        """The cells. Raises `UnicodeDecodeError`."""
+        if self.cells is None:
+            return self.raw.decode("utf-8").split(",")
+        return [cell.decode("utf-8") for cell in self.cells]
 
 
 class _NeedMore(Exception):
@@ -172,7 +178,7 @@ class _Cutter:
         raw = self._buffer[self._at : end].removesuffix(b"\r")
         if b'"' in raw or b"\r" in raw:
             return None
-        return self._cut(raw, raw.split(b","), end + 1)
+        return self._cut(raw, None, end + 1)
 
     def _quoted(self) -> _Cut | None:
         """The next row, cell by cell; None at the end of the file."""
@@ -241,7 +247,7 @@ class _Cutter:
         return end + 2 if self._buffer[end + 1 : end + 2] == b"\n" else end + 1
 
     def _cut(
-        self, raw: bytes, cells: Sequence[bytes], next_at: int, error: str | None = None
+        self, raw: bytes, cells: Sequence[bytes] | None, next_at: int, error: str | None = None
     ) -> _Cut:
         line = self._line
         self._line += self._buffer.count(b"\n", self._at, next_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from connectors.errors import ConfigurationError
 from connectors.files.csv_rows import CsvFields, csv_rows
@@ -73,7 +73,16 @@ class SourceFile:
     def __init__(self, path: Path, fields: CsvFields | None = None) -> None:
         self.path = path
         self._fields = fields
-        self._file = path.open("rb")
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise MalformedFile(path, None, _cannot_be_read(error)) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def check(self) -> Checked:
         """Read it all. Raises `MalformedFile` if it cannot be cut into rows to its end."""
@@ -99,9 +108,12 @@ class SourceFile:
             raise MalformedFile(self.path, None, "was changed while it was read")
 
     def _read(self) -> Iterator[FileRow]:
-        self._file.seek(0)
-        return _rows(self._file, self.path, self._fields)
+        try:
+            self._file.seek(0)
+            yield from _rows(self._file, self.path, self._fields)
+        except OSError as error:
+            raise MalformedFile(self.path, None, _cannot_be_read(error)) from None
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+
+def _cannot_be_read(error: OSError) -> str:
+    return f"cannot be read ({type(error).__name__})"

@@ -214,7 +214,7 @@ def test_cells_come_back_as_they_were_whatever_the_chunks(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_module, "CHUNK_BYTES", chunk)
         rows = list(read_records(path))
-    with_content = [row for row in table if any(text.encode().strip() for text in row)]
+    with_content = [row for row in table if any(text.strip() for text in row)]
     assert [members(row) for row in rows] == [
         {name: text for name, text in zip(names, row, strict=True) if text} for row in with_content
     ]
@@ -268,13 +268,18 @@ def test_a_file_is_checked_whole_and_then_read_as_it_was_checked(tmp_path: Path)
     """Rows added between the two readings are not published; rows changed are noticed."""
     path = tmp_path / "x.csv"
     path.write_bytes(b"a,b\n1,2\nbad\n")
-    source = SourceFile(path)
-    checked = source.check()
-    assert (checked.rows, checked.malformed) == (2, 1)
-    with path.open("ab") as file:
-        file.write(b"3,4\n")
-    assert [row.line for row in source.rows(checked)] == [2, 3]
-    path.write_bytes(b"a,b\n")
-    with pytest.raises(MalformedFile, match="was changed"):
-        list(source.rows(checked))
-    source.close()
+    with SourceFile(path) as source:
+        checked = source.check()
+        assert (checked.rows, checked.malformed) == (2, 1)
+        with path.open("ab") as file:
+            file.write(b"3,4\n")
+        assert [row.line for row in source.rows(checked)] == [2, 3]
+        path.write_bytes(b"a,b\n")
+        with pytest.raises(MalformedFile, match="was changed"):
+            list(source.rows(checked))
+
+
+def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    """What the system says is named by kind."""
+    with pytest.raises(MalformedFile, match=r"cannot be read \(FileNotFoundError\)"):
+        SourceFile(tmp_path / "gone.csv")
