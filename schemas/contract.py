@@ -10,12 +10,22 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, StringConstraints, ValidationError
 
 from schemas.envelope import Position
-from schemas.exact import FloatMoneyError, date_of, decimal_of, instant_of, integer_of
+from schemas.canonical import canonical_body, unknown
+from schemas.exact import (
+    FloatMoneyError,
+    date_of,
+    decimal_of,
+    instant_of,
+    instant_text,
+    integer_of,
+    plain,
+)
 from schemas.reasons import Reason
 from schemas.record_type import Facts
 from schemas.verdict import VIOLATIONS_MAX, Violation
@@ -78,6 +88,55 @@ def _path(location: tuple[int | str, ...]) -> str:
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     return path
+
+
+def canonical_of(
+    model: BaseModel, written: Mapping[str, object], left_out: frozenset[str] = frozenset()
+) -> dict[str, object]:
+    """Prepared members of a model for the canonical body: contract fields by value, unknown members
+    of `written` kept; absent, null and default-valued ones left out at every depth.
+
+    Raises `ValueError`, see `canonical.unknown`.
+    """
+    fields = type(model).model_fields
+    found: dict[str, object] = {}
+    for name, field in fields.items():
+        value = getattr(model, name)
+        if (
+            name in left_out
+            or value is None
+            or (not field.is_required() and value == field.default)
+        ):
+            continue
+        found[name] = _canonical(value, written.get(name))
+    for name in written.keys() - fields.keys():
+        if written[name] is not None:
+            found[name] = unknown(written[name])
+    return found
+
+
+def _canonical(value: object, written: object) -> object:  # noqa: PLR0911 - one return per type
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Decimal):
+        return plain(value)
+    if isinstance(value, datetime):
+        return instant_text(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, BaseModel):
+        return canonical_of(value, written if isinstance(written, Mapping) else {})
+    if isinstance(value, tuple):
+        raw = written if isinstance(written, list) else [None] * len(value)
+        return [_canonical(one, its) for one, its in zip(value, raw, strict=True)]
+    return value
+
+
+def unknown_body(model: type[BaseModel], members: Mapping[str, object]) -> str | None:
+    """Members the contract does not know as canonical JSON text, None when there are none."""
+    names = members.keys() - model.model_fields.keys()
+    kept = {name: unknown(members[name]) for name in names if members[name] is not None}
+    return canonical_body(kept) if kept else None
 
 
 def correlation_id(facts: Facts, from_field: object) -> str:
