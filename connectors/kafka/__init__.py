@@ -1,16 +1,19 @@
 """Kafka as the stream sees it: one consumer, one transactional producer per partition, topics.
 
     settings.py   what the connector needs to know
+    membership.py the consumer's settings and the rebalance listener
     source.py     KafkaSource: the group's consumer, batches bounded in records and bytes
     reading.py    what has been read of one partition and not yet handed out
+    unreadable.py what stops a partition's reading, in words
     log.py        looking into a log without joining the group
     emitter.py    KafkaEmitter: step 4, one Kafka transaction
     producer.py   aiokafka's transactional producer, stopped within a bound
+    outbox.py     sending many plain records: what publishers use
     admin.py      one admin client, shared
     topics.py     creating and verifying topics
     topic_ids.py  telling a recreated topic from the one it replaced
     faults.py     aiokafka's errors in terms of `connectors.errors`
 
-Only this folder and `streams.publish` know aiokafka. What it gets wrong when left alone is written
-beside the code that deals with it.
+Besides the demo, which looks on from outside, only this folder knows aiokafka. What that gets wrong
+when left alone is written beside the code that deals with it.
 """

@@ -28,12 +28,14 @@ from aiokafka import AIOKafkaConsumer, ConsumerStoppedError, TopicPartition
 from aiokafka import errors as kafka
 
 from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost, Stop, invariant
+from connectors.kafka import unreadable
 from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.faults import bounded, translated
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.membership import Handover, Listener, Place, make_consumer
 from connectors.kafka.reading import BatchBounds, Reading
 from connectors.kafka.settings import KafkaSettings
+from connectors.kafka.unreadable import OF_SOME_PARTITION, PartitionStop
 from connectors.ports import Fetched, LogRange
 from schemas.envelope import RawRecord
 
@@ -46,16 +48,6 @@ TOPIC_CHECK_S = 5.0
 FETCH_AGAIN_MS = 200
 _NOTHING = TopicPartition("", -1)
 """Asking aiokafka for this counts as polling, waits as told, and takes no partition's records."""
-_OF_SOME_PARTITION = (kafka.CorruptRecordException, kafka.UnsupportedCodecError, ValueError)
-"""Raised while decoding, without saying of which partition."""
-
-
-class PartitionStop(Stop):
-    """The log of one partition cannot be read on."""
-
-    def __init__(self, place: Place, why: str) -> None:
-        super().__init__(f"{place[0]}/{place[1]}: {why}")
-        self.place = place
 
 
 class KafkaSource:
@@ -173,8 +165,8 @@ class KafkaSource:
         except kafka.IllegalStateError:
             message = f"{topic}/{partition}: the group has taken it away"
             raise OwnershipLost(message) from None
-        topic_id = self._topic_ids.get((topic, partition))
-        self._readings[topic, partition] = Reading(topic, partition, offset, topic_id)
+        looked_into = self._topic_ids.get((topic, partition))
+        self._readings[topic, partition] = Reading(topic, partition, offset, looked_into)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -200,10 +192,9 @@ class KafkaSource:
                 if due_at_s <= time.monotonic():
                     return await self._hand_out(place)
                 wait_until_s = min(wait_until_s, due_at_s)
-            wait_s = wait_until_s - time.monotonic()
             if time.monotonic() >= deadline_s:
                 return None
-            await self._wait(consumer, places, wait_s)
+            await self._wait(consumer, places, wait_until_s)
 
     def _in_turn(self, ready: Collection[Place]) -> list[Place]:
         """Those being read, beginning after the one served last."""
@@ -237,42 +228,43 @@ class KafkaSource:
     ) -> None:
         place = TopicPartition(reading.topic, reading.partition)
         found = await consumer.getmany(place, timeout_ms=wait_ms, max_records=wanted)
-        if self._readings.get((reading.topic, reading.partition)) is reading:
-            # It has a position since `seek`, so this does not wait.
+        # If it was sought meanwhile, what was taken belongs to the reading that began then. It has a
+        # position since, so asking for it does not wait.
+        current = self._readings.get((reading.topic, reading.partition))
+        if current is not None:
             position = await consumer.position(place)
-            reading.add(found.get(place, ()), position, time.monotonic())
+            current.add(found.get(place, ()), position, time.monotonic())
 
     async def _wait(
-        self, consumer: AIOKafkaConsumer, places: Sequence[Place], wait_s: float
+        self, consumer: AIOKafkaConsumer, places: Sequence[Place], until_s: float
     ) -> None:
         """Wait until something is there for one of these partitions, or time is up.
 
         Takes at most one record, so that an error of one partition costs no other's records.
         """
         asked = [TopicPartition(*place) for place in places] or [_NOTHING]
-        wait_ms = max(1, math.ceil(wait_s * 1000))
+        wait_ms = max(1, math.ceil((until_s - time.monotonic()) * 1000))
         try:
             found = await consumer.getmany(*asked, timeout_ms=wait_ms, max_records=1)
-        except _OF_SOME_PARTITION:
+        except OF_SOME_PARTITION:
             await self._find_unreadable(consumer, places)
             return
         except (kafka.KafkaError, ConsumerStoppedError) as error:
-            reading = self._reading_of(error)
-            if reading is None:
+            place = unreadable.place_of(error)
+            if place is None:
                 await self._group_failed(error)
-            else:
-                await self._cannot_read(reading, error)
+            elif place in self._readings:
+                await self._cannot_read(self._readings[place], error)
             return
-        for place, records in found.items():
-            taken_by = self._readings.get((place.topic, place.partition))
-            if taken_by is not None:
-                taken_by.add(records, records[-1].offset + 1, time.monotonic())
+        for source, records in found.items():
+            current = self._readings.get((source.topic, source.partition))
+            if current is not None:
+                current.add(records, records[-1].offset + 1, time.monotonic())
 
     async def _hand_out(self, place: Place) -> tuple[str, int, Fetched] | None:
         """Cut the batch, once its topic is known to be the one that assignment looked into.
 
-        Ids are never used again: the same id after the fetch as before `seek` means the same log
-        all the time.
+        Ids are never used again: the same one after the fetch as before `seek` is the same log.
         """
         reading = self._readings[place]
         await self._same_topic(reading)
@@ -280,8 +272,6 @@ class KafkaSource:
             return None
         self._last_served = place
         return reading.topic, reading.partition, reading.cut(self._bounds, time.monotonic())
-
-    # -- topics that go away -----------------------------------------------------------------------
 
     async def _same_topic(self, reading: Reading) -> None:
         """Raises `PartitionStop` if the topic is not the one that assignment looked into."""
@@ -293,14 +283,10 @@ class KafkaSource:
         except Stop as stop:
             self._stop(place, str(stop))
         if now != looked_into:
-            self._stop(
-                place,
-                f"topic {reading.topic} was deleted and created again while it was read (its id "
-                f"was {looked_into} and is {now})",
-            )
+            self._stop(place, unreadable.recreated(reading.topic, looked_into, now))
 
     async def _check_topics(self) -> None:
-        """Notice topics that went away or were replaced while nothing comes from them."""
+        """Notice topics that went away or were replaced though nothing comes from them."""
         if time.monotonic() < self._check_topics_at_s:
             return
         self._check_topics_at_s = time.monotonic() + TOPIC_CHECK_S
@@ -314,14 +300,6 @@ class KafkaSource:
 
     # -- what cannot be read -----------------------------------------------------------------------
 
-    def _reading_of(self, error: Exception) -> Reading | None:
-        """The partition that an error of aiokafka is about, if it says so."""
-        for argument in error.args:
-            for place in argument if isinstance(argument, dict) else (argument,):
-                if isinstance(place, TopicPartition):
-                    return self._readings.get((place.topic, place.partition))
-        return None
-
     async def _cannot_read(self, reading: Reading, error: Exception) -> None:
         """Say what stands in the way of one partition, or set about reading up to it."""
         place = (reading.topic, reading.partition)
@@ -333,10 +311,10 @@ class KafkaSource:
             case kafka.OffsetOutOfRangeError():
                 await self._out_of_range(place, reading.reached)
             case kafka.RecordTooLargeError():
-                self._stop(place, f"the record at offset {reading.reached} is larger than a fetch")
+                self._stop(place, unreadable.too_large(reading.reached))
             case kafka.UnsupportedCodecError():
-                raise ConfigurationError(_no_codec(reading.topic, error)) from None
-            case _ if isinstance(error, _OF_SOME_PARTITION):
+                raise unreadable.no_codec(reading.topic, error) from None
+            case _ if isinstance(error, OF_SOME_PARTITION):
                 self._undecodable(reading, error)
             case _:
                 await self._group_failed(error)
@@ -360,12 +338,7 @@ class KafkaSource:
 
     async def _out_of_range(self, place: Place, wanted: int) -> None:
         held = await self._log.log_range(*place)
-        self._stop(
-            place,
-            f"offset {wanted} is wanted, but the log holds {held.start_offset} to "
-            f"{held.end_offset}: records aged out before they were decided, or the topic was "
-            "recreated or truncated",
-        )
+        self._stop(place, unreadable.out_of_range(wanted, held.start_offset, held.end_offset))
 
     def _undecodable(self, reading: Reading, error: Exception) -> None:
         """A producer batch holds something that aiokafka cannot decode, perhaps after good records.
@@ -375,11 +348,8 @@ class KafkaSource:
         if not reading.cautious:
             reading.cautious = True
             return
-        self._stop(
-            (reading.topic, reading.partition),
-            f"the record at or after offset {reading.reached} cannot be decoded "
-            f"({type(error).__name__}): its checksum, its framing or a header's name is broken",
-        )
+        place = (reading.topic, reading.partition)
+        self._stop(place, unreadable.undecodable(reading.reached, error))
 
     async def _group_failed(self, error: Exception) -> NoReturn:
         """Something other than one partition's data failed."""
@@ -429,13 +399,3 @@ class KafkaSource:
     async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
         """The record at exactly this offset, None if there is none. Raises like `log_range`."""
         return await self._log.read_record(topic, partition, offset)
-
-
-def _no_codec(topic: str, error: Exception) -> str:
-    codec = next(
-        (c for c in ("gzip", "snappy", "lz4", "zstd") if c in str(error).lower()), "unknown"
-    )
-    return (
-        f"topic {topic} holds records compressed with {codec}, which this installation cannot "
-        "read: install the package `cramjam`"
-    )

@@ -12,6 +12,7 @@ Anything else, a damaged file among it, is `SchemaStoreUnavailable`: the partiti
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -59,7 +60,7 @@ class FileSchemaStore:
         known = _shipped() if shipped is None else shipped
         self._found = {SchemaRef("single_object", schema.fingerprint): schema for schema in known}
         self._no_until_s: dict[SchemaRef, float] = {}
-        self._listed_until_s = float("-inf")
+        self._listed_until_s = -math.inf
         self._lock = asyncio.Lock()
 
     async def find(self, ref: SchemaRef) -> AvroSchema | None:

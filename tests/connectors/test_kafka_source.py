@@ -15,7 +15,7 @@ from aiokafka.record.util import calc_crc32c
 
 from connectors.errors import ConfigurationError, OwnershipLost
 from connectors.kafka.settings import KafkaSettings
-from connectors.kafka.source import PartitionStop
+from connectors.kafka.unreadable import PartitionStop
 from tests.connectors.kafka_tools import (
     Place,
     admin,
