@@ -228,8 +228,8 @@ class KafkaSource:
     ) -> None:
         place = TopicPartition(reading.topic, reading.partition)
         found = await consumer.getmany(place, timeout_ms=wait_ms, max_records=wanted)
-        # If it was sought meanwhile, what was taken belongs to the reading that began then. It has a
-        # position since, so asking for it does not wait.
+        # If it was sought meanwhile, what was taken belongs to the reading that began then. Since
+        # then it has a position: asking for it does not wait.
         current = self._readings.get((reading.topic, reading.partition))
         if current is not None:
             position = await consumer.position(place)
@@ -294,8 +294,7 @@ class KafkaSource:
             readings = [r for r in self._readings.values() if r.topic == topic]
             if readings:
                 await self._same_topic(readings[0])
-            elif topic not in await self._admin.topics([topic]):
-                # aiokafka has given its partitions up without a word.
+            elif topic not in await self._admin.topics([topic]):  # given up without a word
                 log.error("topic_missing", topic=topic, group=self._settings.group)
 
     # -- what cannot be read -----------------------------------------------------------------------
