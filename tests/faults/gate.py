@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +34,14 @@ GROUP = "gate"
 SESSION_TIMEOUT_MS = 6_000
 DRAIN_DEADLINE_S = 90.0
 POLL_S = 0.1
+SEED = 20_261_130
+STATEMENTS, DVIRS = 1_500, 500
+
+
+def make_stock(seed: int) -> list[Made]:
+    """Generated records with every reason, duplicates and collisions among them."""
+    as_of = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    return list(generate(as_of, seed=seed, statements=STATEMENTS, dvirs=DVIRS))
 
 
 class Harmed:
@@ -99,6 +107,8 @@ class Gate:
     folder: Path
     partitions: int = 2
     batch_records: int = 40
+    stock: list[Made] = field(default_factory=lambda: make_stock(seed=SEED))
+    """Records to publish, in this order: the truth about one depends on those before it."""
     placed: Placed = field(default_factory=dict)
     workers: list[Harmed] = field(default_factory=list)
 
@@ -129,15 +139,11 @@ class Gate:
         for name, content in schema_store_files(encoders).items():
             (store / name).write_text(content, encoding="utf-8")
 
-    async def publish(self, statements: int = 300, dvirs: int = 100, seed: int = 7) -> None:
-        """Publish generated records, each acknowledged."""
-        as_of = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-        made = generate(as_of, seed=seed, statements=statements, dvirs=dvirs)
-        await self.publish_made(list(made))
-
-    async def publish_made(self, made: Sequence[Made]) -> None:
-        """Publish these, remembering the truth about each."""
-        placed = await publish(self.services.bootstrap, self.prefix, made, lambda _: None)
+    async def publish(self, count: int = 450) -> None:
+        """Publish the next records of the stock, each acknowledged."""
+        part, self.stock = self.stock[:count], self.stock[count:]
+        assert len(part) == count, "the stock of records is used up"
+        placed = await publish(self.services.bootstrap, self.prefix, part, lambda _: None)
         for name, places in placed.items():
             self.placed.setdefault(name, {}).update(places)
 

@@ -75,10 +75,10 @@ async def test_paused_past_the_session_timeout_and_resumed(gate: Gate, act: str)
     await gate.drain()
     zombie.send(signal.SIGCONT)
     await asyncio.sleep(3)
-    await gate.publish(seed=8)
+    await gate.publish()
     await gate.drain()
     assert await successor.stop() == 0
-    await gate.publish(seed=9)
+    await gate.publish()
     await gate.drain()
     assert zombie.running
     await gate.prove()
@@ -91,7 +91,7 @@ async def test_two_workers_killed_and_paused_at_random(gate: Gate) -> None:
     import random
 
     chance = random.Random(20261130)
-    await gate.publish(statements=1500, dvirs=400)
+    await gate.publish(2_000)
     steady = await gate.worker()
     for _ in range(5):
         other = await gate.worker()
