@@ -7,13 +7,21 @@ whoever had them. No offset commits and no offset resets: positions belong to th
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NoReturn
 
+import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import KafkaConnectionError
 
 from connectors.kafka.settings import KafkaSettings
+
+log = structlog.get_logger("weighbridge.source")
+
+_GRACE_S = 1.0
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -45,6 +53,32 @@ def make_consumer(settings: KafkaSettings) -> AIOKafkaConsumer:
         fetch_max_wait_ms=settings.fetch_wait_ms_max,
         metadata_max_age_ms=METADATA_AGE_MS_MAX,
     )
+
+
+async def leave(consumer: AIOKafkaConsumer, deadline_s: float) -> None:
+    """Leave the group and close the consumer, within about `deadline_s`. Never raises.
+
+    aiokafka waits for the coordinator's answer as long as for any other; past the deadline its
+    connections are closed under it, and the group finds out by the session timeout.
+    """
+    stopping = asyncio.ensure_future(consumer.stop())
+    await asyncio.wait({stopping}, timeout=deadline_s)
+    if not stopping.done():
+        log.warning("consumer_forced_to_stop")
+
+        async def refuse(*_: Any, **__: Any) -> NoReturn:  # noqa: ANN401 - as aiokafka passes
+            raise KafkaConnectionError
+
+        client = consumer._client  # noqa: SLF001 - the only way to its connections
+        client.send = refuse
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_GRACE_S):
+                await client.close()
+        await asyncio.wait({stopping}, timeout=_GRACE_S)
+        stopping.cancel()
+        await asyncio.wait({stopping}, timeout=_GRACE_S)
+    if stopping.done() and not stopping.cancelled() and stopping.exception() is not None:
+        log.warning("close_failed", error=type(stopping.exception()).__name__)
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped

@@ -32,7 +32,7 @@ from connectors.kafka import unreadable
 from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.faults import bounded, translated
 from connectors.kafka.log import KafkaLog
-from connectors.kafka.membership import Handover, Listener, Place, make_consumer
+from connectors.kafka.membership import Handover, Listener, Place, leave, make_consumer
 from connectors.kafka.reading import BatchBounds, Reading
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.unreadable import OF_SOME_PARTITION, PartitionStop
@@ -106,7 +106,7 @@ class KafkaSource:
             async with bounded("joining the group", self._settings.call_deadline_s):
                 await consumer.start()
         except BaseException:
-            await self._quietly(consumer.stop())
+            await leave(consumer, self._settings.close_deadline_s)
             raise
         self._consumer = consumer
         consumer.subscribe(self._topics, listener=self._listener)
@@ -116,7 +116,7 @@ class KafkaSource:
         consumer, self._consumer = self._consumer, None
         self._forget(list(self._readings))
         if consumer is not None:
-            await self._quietly(consumer.stop())
+            await leave(consumer, self._settings.close_deadline_s)
         await self._quietly(self._log.close())
         await self._quietly(self._admin.close())
 
@@ -134,7 +134,7 @@ class KafkaSource:
             self._listener.revoke_all()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await self._quietly(consumer.stop())
+            await leave(consumer, self._settings.close_deadline_s)
         await self._join()
 
     def _member(self) -> AIOKafkaConsumer:
