@@ -2,8 +2,9 @@
 
 (a) InitProducerId          fences the previous owner's emissions
 (b) a new token             fences its writes
-(c) compare the cursors     emitted E against decided D; what is owed is emitted from the database
-(d) recognise the log       the last decided record must still be itself; then read on from D
+(c) compare the cursors     emitted E against decided D
+(d) recognise the log       the last decided record must still be itself; then what is owed (E < D)
+                            is emitted from the database, and reading goes on from D
 
 Runs as a task of its own, never inside the consumer's rebalance callback: aiokafka sends no
 heartbeat there, and a callback that waits for a lock empties the whole group.
@@ -96,11 +97,12 @@ async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Owner
     if cursor is None:
         cursor = await _first_cursor(ports, Source(topic, number), token, emitted, cluster_id)
     owed_from = await _owed_from(ports, cursor, emitted, deployment, cluster_id)
+
+    # (d) Is this still the log whose records were decided? Asked before anything is emitted: with
+    # a topic Kafka deletes the group's offsets in it, so a recreated topic looks like E lost.
+    await _recognise(ports.log, cursor)
     if owed_from < cursor.next_offset:
         await _emit_owed(ports, emitter, cursor, deployment, owed_from)
-
-    # (d) Is this still the log whose records were decided? Then read on from D.
-    await _recognise(ports.log, cursor)
     decision_set = await ports.ledger.active_decision_set()
     ports.log.seek(topic, number, cursor.next_offset)
     return Ownership(cursor.source, token, deployment, emitter, decision_set, cursor.next_offset)

@@ -14,6 +14,7 @@ from typing import Self
 import asyncpg
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from connectors.embedded.processes import end_leftovers, tail
 from connectors.errors import Stop, WeighbridgeError
@@ -152,9 +153,14 @@ class Watch:
     async def standings(self) -> list[Standing]:
         """Both cursors of every partition. A partition without one stands at 0."""
         decided = await self._decided()
-        emitted = await self._admin.list_consumer_group_offsets(
-            self._outside.group, partitions=list(self.ends)
-        )
+        try:
+            emitted = await self._admin.list_consumer_group_offsets(
+                self._outside.group, partitions=list(self.ends)
+            )
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            emitted = {}  # a fresh broker has no group coordinator yet, so nothing is emitted
         found = []
         for place in sorted(self.ends):
             _, next_offset, records_in = decided.get((place.topic, place.partition), (0, 0, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from connectors.embedded.postgres import EmbeddedPostgres
 from streams.demo.reading import look
 from tests.faults.gate import GROUP, Gate
 
 PAYROLL_RAW = "payroll.raw"
+CLUSTER = "cluster"
+"""The folder of PostgreSQL's own files in its data folder."""
 
 
 async def _limit(gate: Gate, topic: str, bytes_max: int) -> None:
@@ -96,23 +100,22 @@ async def test_database_set_back_under_a_running_worker(gate: Gate) -> None:
     assert len((await look(gate.outside, "payroll")).events) == len(before.events)
 
 
-def _cold_copy(postgres: object, copy: Path) -> None:
-    postgres.stop()  # type: ignore[attr-defined]
-    shutil.copytree(postgres.data_dir, copy, symlinks=True)  # type: ignore[attr-defined]
-    postgres.start()  # type: ignore[attr-defined]
+def _cold_copy(postgres: EmbeddedPostgres, copy: Path) -> None:
+    postgres.stop()
+    _copy(postgres.data_dir / CLUSTER, copy)
+    postgres.start()
 
 
-def _set_back(postgres: object, copy: Path) -> None:
-    """Put the copied files in place of the present ones, owners and all."""
-    import subprocess
+def _set_back(postgres: EmbeddedPostgres, copy: Path) -> None:
+    postgres.stop()
+    shutil.rmtree(postgres.data_dir / CLUSTER)
+    _copy(copy, postgres.data_dir / CLUSTER)
+    postgres.start()
 
-    postgres.stop()  # type: ignore[attr-defined]
-    data_dir: Path = postgres.data_dir  # type: ignore[attr-defined]
-    for present in data_dir.iterdir():
-        if present.name in {p.name for p in copy.iterdir()} and present.is_dir():
-            shutil.rmtree(present)
-            subprocess.run(["cp", "-a", str(copy / present.name), str(present)], check=True)  # noqa: S607
-    postgres.start()  # type: ignore[attr-defined]
+
+def _copy(source: Path, target: Path) -> None:
+    """With owners and modes, which PostgreSQL insists on."""
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)  # noqa: S607
 
 
 @pytest.mark.timeout(240)
