@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
@@ -14,9 +15,11 @@ from typing import ClassVar
 
 from connectors.embedded.jars import kafka_jars
 from connectors.embedded.processes import (
+    POLL_INTERVAL_S,
     Progress,
     Server,
     ServerFailed,
+    end_child,
     free_port,
     port_is_free,
     spawn,
@@ -29,6 +32,9 @@ OFFSETS_RETENTION_MINUTES = 30 * 24 * 60
 STARTED = "Kafka Server started"
 """Logged by `KafkaRaftServer` when the broker is registered, unfenced and accepts requests."""
 FORMAT_DEADLINE_S = 60.0
+FENCED = "Fencing broker 1 "
+"""Logged by `ReplicationControlManager` when the controller gives a silent broker up."""
+FENCE_DEADLINE_S = 10.0
 
 _JVM_OPTIONS = (
     "-Xmx512m",
@@ -76,8 +82,20 @@ log.cleaner.dedupe.buffer.size=16777216
 log.index.size.max.bytes=2097152
 broker.heartbeat.interval.ms=500
 
-# After a crash the broker waits until its former self is given up; nine seconds by default.
-broker.session.timeout.ms=4000
+# The only broker is never given up while it runs, not even when it was stopped for minutes by
+# SIGSTOP: see `EmbeddedKafka._fence_former_self` for what happens in the moment without a leader.
+broker.session.timeout.ms=600000
+"""
+
+_CONTROLLER_ALONE = """\
+process.roles=controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=CONTROLLER://127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT
+log.dirs={logs}
+broker.session.timeout.ms=1000
 """
 
 _LOG4J = """\
@@ -92,6 +110,8 @@ rootLogger.level=warn
 rootLogger.appenderRef.file.ref=file
 logger.started.name=kafka.server.KafkaRaftServer
 logger.started.level=info
+logger.fenced.name=org.apache.kafka.controller.ReplicationControlManager
+logger.fenced.level=info
 """
 
 
@@ -129,22 +149,48 @@ class EmbeddedKafka(Server):
     def _properties(self) -> Path:
         return self.data_dir / "server.properties"
 
+    @property
+    def _data(self) -> Path:
+        return self.data_dir / "logs"
+
     def _prepare(self, progress: Progress | None) -> None:
         self._jars = kafka_jars(progress)
         self._java = _java()
         (self.data_dir / "tmp").mkdir(exist_ok=True)
-        self._log.unlink(missing_ok=True)
         log4j = _LOG4J.format(log=self._log)
         (self.data_dir / "log4j2.properties").write_text(log4j, encoding="utf-8")
-        self._properties.write_text(self._server_properties(), encoding="utf-8")
-        if not (self.data_dir / "logs" / "meta.properties").exists():
+        self._controller_port = self._choose_controller_port()
+        self._properties.write_text(self._filled(_PROPERTIES), encoding="utf-8")
+        if not (self._data / "meta.properties").exists():
             self._format()
+        elif not (self._data / ".kafka_cleanshutdown").exists():
+            self._fence_former_self()
+        self._log.unlink(missing_ok=True)
 
-    def _server_properties(self) -> str:
-        return _PROPERTIES.format(
+    def _fence_former_self(self) -> None:
+        """After a crash, have the controller give up the broker that was, before a new one starts.
+
+        Started together, the new broker takes the partitions of its former self for its own until
+        the controller gives that one up. A transaction committed just before the crash, whose
+        markers are still to be written, meets partitions without a leader in that moment; Kafka
+        takes them for deleted and skips them, and `read_committed` readers wait there for ever.
+        """
+        properties = self.data_dir / "controller.properties"
+        properties.write_text(self._filled(_CONTROLLER_ALONE), encoding="utf-8")
+        self._log.unlink(missing_ok=True)
+        argv = self._argv("kafka.Kafka", str(properties))
+        process = spawn(argv, self.data_dir / "console.log", env=self._environment())
+        deadline = time.monotonic() + FENCE_DEADLINE_S
+        # A broker that crashed before it was let in is fenced already: then the line never comes.
+        while not self._logged(FENCED) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_INTERVAL_S)
+        end_child(process, self.stop_signal)
+
+    def _filled(self, template: str) -> str:
+        return template.format(
             port=self.port,
-            controller_port=self._choose_controller_port(),
-            logs=self.data_dir / "logs",
+            controller_port=self._controller_port,
+            logs=self._data,
             offsets_retention_minutes=OFFSETS_RETENTION_MINUTES,
         )
 
@@ -202,8 +248,11 @@ class EmbeddedKafka(Server):
         return {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 
     def _ready(self, pid: int) -> bool:  # noqa: ARG002 - the log is of this start alone
+        return self._logged(STARTED)
+
+    def _logged(self, text: str) -> bool:
         with contextlib.suppress(OSError):
-            return STARTED in self._log.read_text(encoding="utf-8", errors="replace")
+            return text in self._log.read_text(encoding="utf-8", errors="replace")
         return False
 
 
