@@ -116,7 +116,7 @@ def _decide(
     period, alone = statement.pay_period_start, limits.allow_federal_alone
     authority = resolve(statement.tax_jurisdiction, period, federal_alone=alone)
     if authority is None:
-        rule = f"names no authority in force on {period.isoformat()}"
+        rule = "names no authority in force on pay_period_start"
         violation = Violation("tax_jurisdiction", rule)
         return Refusal(
             Reason.UNRESOLVED_JURISDICTION, (violation,), key, correlation_id=correlation
