@@ -15,8 +15,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, StringConstraints, ValidationError
 
-from schemas.envelope import Position
 from schemas.canonical import canonical_body, unknown
+from schemas.envelope import Position
 from schemas.exact import (
     FloatMoneyError,
     date_of,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -35,7 +35,7 @@ from schemas.reasons import Reason
 from schemas.record_type import RecordType
 
 VALID = "valid"
-_LOGICAL = {
+_LOGICAL: Mapping[str, Callable[[str], object]] = {
     "date": date.fromisoformat,
     "timestamp-micros": datetime.fromisoformat,
     "decimal": Decimal,
@@ -111,7 +111,8 @@ def avro_datum(schema: AvroSchema, members: Mapping[str, Any]) -> dict[str, Any]
     """Members written as JSON, as values of their Avro types; defaults stand for what is absent."""
     named: dict[str, Any] = {}
     _register(schema.parsed, named)
-    return _typed(schema.parsed, members, named)
+    datum: dict[str, Any] = _typed(schema.parsed, members, named)
+    return datum
 
 
 def _register(kind: Any, named: dict[str, Any]) -> None:  # noqa: ANN401 - decoded JSON

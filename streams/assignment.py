@@ -149,8 +149,8 @@ async def _owed_from(
         message = (
             f"{source}: offset {emitted.next_offset} of group {ports.group} was not committed by "
             f"deployment {deployment}, incarnation {source.incarnation}: somebody moved it. "
-            f"Decided up to {cursor.next_offset}, emitted up to about {cursor.emitted_offset}. Nothing is "
-            "skipped silently: put the offset back"
+            f"Decided up to {cursor.next_offset}, emitted up to about {cursor.emitted_offset}. "
+            "Nothing is skipped silently: put the offset back"
         )
         raise Stop(message)
     await _check_batch(ports, cursor, emitted, ours)

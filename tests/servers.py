@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import asyncpg
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from connectors.embedded.kafka import EmbeddedKafka
 from connectors.embedded.postgres import EmbeddedPostgres
@@ -28,6 +30,8 @@ KAFKA_VARIABLE = "WEIGHBRIDGE_TEST_KAFKA"
 POSTGRES_VARIABLE = "WEIGHBRIDGE_TEST_POSTGRES"
 WORKER_ROLE = "weighbridge_worker"
 TEMPLATE = "weighbridge_template"
+
+COORDINATOR_TRIES = 300
 
 T = TypeVar("T")
 
@@ -49,6 +53,22 @@ def run_apart(coroutine: Coroutine[Any, Any, T]) -> T:
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+async def await_coordinator(bootstrap: str) -> None:
+    """Wait until groups have a coordinator: Kafka makes its offsets topic when first asked."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        for _ in range(COORDINATOR_TRIES):
+            try:
+                await admin.find_coordinator("warm-up")
+            except KafkaError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+    finally:
+        await admin.close()
 
 
 class ExternalPostgres:
@@ -108,9 +128,10 @@ class Services:
         """Start what is not external."""
         if not self._kafka_address and not self._external_postgres:
             self._embedded.start()
-            return
-        for server in self._servers():
-            server.start()
+        else:
+            for server in self._servers():
+                server.start()
+        run_apart(await_coordinator(self.bootstrap))
 
     def stop(self) -> None:
         """Stop what was started, and remove its data."""

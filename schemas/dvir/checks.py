@@ -59,6 +59,7 @@ _AT = {name: index for index, name in enumerate(LEDGER_COLUMNS)}
 
 NOT_DIGESTED = frozenset({"idempotency_key", "correlation_id", "received_at", "payload"})
 """What the digest leaves out; each has a column of its own."""
+_GRAVE = frozenset(severity.value for severity in GRAVE)
 _CLOSED = frozenset({Outcome.REPAIRED.value, Outcome.NO_REPAIR_NEEDED.value})
 
 
@@ -114,15 +115,14 @@ def looks_critical(members: Mapping[str, object]) -> bool:
     defects = members.get("defects")
     if not isinstance(defects, list):
         return False
-    return any(
-        isinstance(defect, Mapping)
-        and defect.get("severity") in {severity.value for severity in GRAVE}
-        and defect.get("outcome") not in _CLOSED
-        for defect in defects
-        if isinstance(defect, Mapping)
-        and isinstance(defect.get("severity"), str)
-        and not isinstance(defect.get("outcome"), (list, dict))
-    )
+    return any(isinstance(defect, Mapping) and _is_grave(defect) for defect in defects)
+
+
+def _is_grave(defect: Mapping[str, object]) -> bool:
+    severity, outcome = defect.get("severity"), defect.get("outcome")
+    if not isinstance(severity, str) or severity not in _GRAVE:
+        return False
+    return not isinstance(outcome, str) or outcome not in _CLOSED
 
 
 # --- Rules beyond the model -----------------------------------------------------------------------

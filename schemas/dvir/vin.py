@@ -1,7 +1,7 @@
 """Vehicle identification numbers, 49 CFR 565: form, check digit, placeholders. Pure.
 
-Length and alphabet are rules; a check digit that fails, where it binds, is a remark. Nothing is ever
-repaired: an O is not made a 0.
+Length and alphabet are rules; a check digit that fails, where it binds, is a remark. Nothing is
+ever repaired: an O is not made a 0.
 """
 
 from __future__ import annotations

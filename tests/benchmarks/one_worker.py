@@ -71,14 +71,17 @@ def statement(number: int) -> bytes:
 async def publish(bootstrap: str, records: int) -> None:
     """Fill the raw topic."""
     producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, linger_ms=50, max_batch_size=256 * 1024, compression_type="snappy"
+        bootstrap_servers=bootstrap,
+        linger_ms=50,
+        max_batch_size=256 * 1024,
+        compression_type="snappy",
     )
     await producer.start()
     waiting: list[asyncio.Future[object]] = []
     for number in range(records):
         sent = await producer.send(PAYROLL.raw_topic, statement(number), key=b"%d" % number)
         waiting.append(sent)
-        if len(waiting) == 20_000:  # noqa: PLR2004 - bounds memory
+        if len(waiting) == 20_000:
             await asyncio.gather(*waiting)
             waiting.clear()
     await asyncio.gather(*waiting)
@@ -164,7 +167,9 @@ def show_stages(console: Console, records: int, profile: cProfile.Profile) -> No
     stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     spent: dict[str, float] = dict.fromkeys([*STAGES, "rest"], 0.0)
     for (file, _, _), (_, _, own_s, _, callers) in stats.items():
-        for caller, (_, _, caller_s, _) in callers.items() or {(file, 0, ""): (0, 0, own_s, 0)}.items():
+        for caller, (_, _, caller_s, _) in (
+            callers.items() or {(file, 0, ""): (0, 0, own_s, 0)}.items()
+        ):
             where = file if file != "~" else caller[0]
             spent[_stage(where)] += caller_s if callers else own_s
     table = Table("stage", "µs per record under the profiler", box=None)

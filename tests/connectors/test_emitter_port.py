@@ -67,7 +67,7 @@ class KafkaWorld:
         return [Event(r.key, r.value, r.headers) for r in records]
 
 
-@pytest.fixture(params=["memory", "kafka"])
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.services)])
 async def world(request: pytest.FixtureRequest, topic_prefix: str):  # noqa: ANN201 - a generator
     if request.param == "memory":
         yield MemoryWorld(MemoryBroker())

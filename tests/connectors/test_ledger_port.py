@@ -87,7 +87,7 @@ class PostgresWorld:
         return int(await self.owner.fetchval("SELECT count(*) FROM payroll_ledger"))
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.services)])
 def backing(request: pytest.FixtureRequest) -> object:
     """None for memory, else a database: asked for only when it is needed."""
     return request.getfixturevalue("database") if request.param == "postgres" else None
