@@ -40,6 +40,8 @@ EVENT_BYTES_MAX = 1_000_000
 """Largest quarantine event; the topics must take this much (`topics` verifies it)."""
 ORIGINAL_HEADERS_BYTES_MAX = 64 * 1024
 """What the original headers may take in the event; the row keeps all of them."""
+KEY_BYTES_MAX = 16 * 1024
+"""Longest message key that `wb-key` repeats; of a longer one it holds digest and length."""
 RECORD_OVERHEAD_BYTES = 128
 """Upper bound of Kafka's own framing of one record and its batch."""
 TEXT_MAX = 200
@@ -83,10 +85,15 @@ def quarantine_event(row: Sequence[object]) -> Event:
     size = _headers_size(headers) + len(value or b"") + RECORD_OVERHEAD_BYTES
     if value is not None and size > EVENT_BYTES_MAX:
         headers.append((envelope.TRUNCATED, str(len(value)).encode()))
-        value = json.dumps(
-            {"sha256": hashlib.sha256(value).hexdigest(), "bytes": len(value)}
-        ).encode()
+        value = _digest_and_length(value)
     return Event(str(fields["reason"]).encode(), value, tuple(headers))
+
+
+def _digest_and_length(content: bytes) -> bytes:
+    """What stands for bytes that are too many to repeat."""
+    return json.dumps(
+        {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    ).encode()
 
 
 def detail_json(violations: Sequence[Violation]) -> str:
@@ -132,7 +139,7 @@ def _own_headers(fields: dict[str, object]) -> list[tuple[str, bytes | None]]:
         (envelope.REASON, str(fields["reason"]).encode()),
         (envelope.DETAIL, str(fields["detail"]).encode()),
         (envelope.POSITION, identity),
-        (envelope.KEY, fields["record_key"]),  # type: ignore[list-item]
+        (envelope.KEY, _bounded_key(fields["record_key"])),  # type: ignore[arg-type]
         (envelope.TIMESTAMP, str(fields["kafka_timestamp"]).encode()),
         (envelope.ATTEMPT, str(fields["attempt"]).encode()),
         (envelope.QUARANTINE_ID, identity),
@@ -143,6 +150,11 @@ def _own_headers(fields: dict[str, object]) -> list[tuple[str, bytes | None]]:
     if fields["safety_critical"]:
         own.append((envelope.SAFETY, b"critical"))
     return own
+
+
+def _bounded_key(key: bytes | None) -> bytes | None:
+    """The message key for its header; Kafka lets a key be as large as a message."""
+    return key if key is None or len(key) <= KEY_BYTES_MAX else _digest_and_length(key)
 
 
 def _original_headers(headers: Headers) -> list[tuple[str, bytes | None]]:

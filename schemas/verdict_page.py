@@ -77,6 +77,14 @@ def pack(settled: Sequence[Settled]) -> bytes:
 
 def unpack(page: bytes) -> Iterator[Entry]:
     """The entries of a page, in offset order. Raises `ValueError` for a page it cannot read."""
+    try:
+        yield from _entries(page)
+    except (struct.error, IndexError):
+        message = "verdict page is damaged: it ends early, or holds a reason there is not"
+        raise ValueError(message) from None
+
+
+def _entries(page: bytes) -> Iterator[Entry]:
     version, count = _HEAD.unpack_from(page)
     if version != VERSION:
         message = f"verdict page has version {version}, this code reads {VERSION}"
