@@ -87,7 +87,7 @@ def test_check_digit_binds_only_where_it_is_law() -> None:
 @pytest.mark.parametrize(
     ("vin", "placeholder"), [("1" * 17, True), ("12345678901234567", True), (VIN, False)]
 )
-def test_placeholders(vin: str, placeholder: bool) -> None:
+def test_placeholders(vin: str, *, placeholder: bool) -> None:
     """Known fillers are seen even when their check digit is right."""
     assert is_placeholder(vin) is placeholder
 
@@ -196,7 +196,7 @@ def test_danger_is_sought_in_any_junk(junk: object) -> None:
         ("major", False),
     ],
 )
-def test_what_looks_critical(defect: object, critical: bool) -> None:
+def test_what_looks_critical(defect: object, *, critical: bool) -> None:
     """A grave defect is open unless it says in so many words that it is closed."""
     assert looks_critical({"defects": [defect]}) is critical
 

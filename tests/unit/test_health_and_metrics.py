@@ -21,6 +21,7 @@ class Standing:
 
     state: State
     progressed_at_s: float = 0.0
+    moved_at_s: float = 0.0
     why: str = "because"
     source: Source = field(default_factory=lambda: Source("payroll.raw", 2))
 
@@ -55,6 +56,18 @@ def test_revoked_is_nobodys_concern() -> None:
     """What the group took away is another worker's."""
     assert _causes(State.REVOKED, 1e6, lag=9) == []
     assert causes([], lambda _: 0, 0.0) == []
+
+
+def test_a_partition_that_has_just_moved_is_given_time() -> None:
+    """Idle for hours and assigned again a moment ago: that is no stall."""
+    partitions: list[Any] = [Standing(State.RUNNING, moved_at_s=1_000.0)]
+    assert causes(partitions, lambda _: 5, 1_000.0 + STALL_S) == []
+    assert causes(partitions, lambda _: 5, 1_001.0 + STALL_S) != []
+
+
+def test_what_is_away_comes_first() -> None:
+    """What does not answer outside is a cause of its own, even without partitions."""
+    assert causes([], lambda _: 0, 0.0, ["Kafka does not answer"]) == ["Kafka does not answer"]
 
 
 def test_each_partition_has_a_cause_of_its_own() -> None:

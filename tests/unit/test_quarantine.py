@@ -197,7 +197,7 @@ def test_storable_replaces_what_cannot_be_stored() -> None:
         (True, None, 1),
     ],
 )
-def test_attempts(resubmitted: bool, said: bytes | None, attempt: int) -> None:
+def test_attempts(*, resubmitted: bool, said: bytes | None, attempt: int) -> None:
     """Only a resubmission has a number of its own, and only one that is a small count."""
     headers: tuple[tuple[str, bytes | None], ...] = (("wb-attempt", said),)
     if resubmitted:
