@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.embedded.kafka import EmbeddedKafka
 from connectors.embedded.postgres import EmbeddedPostgres
-from connectors.embedded.processes import Server
+from connectors.embedded.server import Server
 from connectors.embedded.services import EmbeddedServices
 
 KAFKA_VARIABLE = "WEIGHBRIDGE_TEST_KAFKA"

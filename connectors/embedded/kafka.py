@@ -17,7 +17,6 @@ from connectors.embedded.jars import kafka_jars
 from connectors.embedded.processes import (
     POLL_INTERVAL_S,
     Progress,
-    Server,
     ServerFailed,
     end_child,
     free_port,
@@ -25,6 +24,7 @@ from connectors.embedded.processes import (
     spawn,
     tail,
 )
+from connectors.embedded.server import Server
 from connectors.errors import ConfigurationError
 
 OFFSETS_RETENTION_MINUTES = 30 * 24 * 60
@@ -154,7 +154,12 @@ class EmbeddedKafka(Server):
         return self.data_dir / "logs"
 
     def _prepare(self, progress: Progress | None) -> None:
-        self._jars = kafka_jars(progress)
+        def step(what: str, done: int, total: int) -> None:
+            self._check_wanted()
+            if progress is not None:
+                progress(what, done, total)
+
+        self._jars = kafka_jars(step)
         self._java = _java()
         (self.data_dir / "tmp").mkdir(exist_ok=True)
         log4j = _LOG4J.format(log=self._log)
@@ -183,7 +188,8 @@ class EmbeddedKafka(Server):
         deadline = time.monotonic() + FENCE_DEADLINE_S
         # A broker that crashed before it was let in is fenced already: then the line never comes.
         while not self._logged(FENCED) and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(POLL_INTERVAL_S)
+            if self._abandoned.wait(POLL_INTERVAL_S):
+                break
         end_child(process, self.stop_signal)
 
     def _filled(self, template: str) -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote
 
-from connectors.embedded.processes import Progress, Server, ServerFailed, spawn, tail
+from connectors.embedded.processes import Progress, ServerFailed, spawn, tail
+from connectors.embedded.server import Server
 from connectors.errors import ConfigurationError
 
 SUPERUSER = "postgres"

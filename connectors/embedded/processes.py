@@ -19,15 +19,13 @@ import signal
 import socket
 import subprocess
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
 
 import psutil
 
-from connectors.errors import ConfigurationError, InfrastructureError, invariant
+from connectors.errors import ConfigurationError, InfrastructureError
 
 Progress = Callable[[str, int, int], None]
 """Called as `progress(what, done_bytes, total_bytes)` while something is downloaded."""
@@ -128,23 +126,23 @@ def end_leftovers(folder: Path, marker: str, stop_signal: signal.Signals) -> int
 
 def end(process: psutil.Process, stop_signal: signal.Signals) -> None:
     """End a process in order, and with all its descendants by force if it does not heed."""
-    family = _family(process)
+    members = family(process)
     with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         process.send_signal(stop_signal)
-        send_all(family, signal.SIGCONT)
+        send_all(members, signal.SIGCONT)
         process.wait(STOP_DEADLINE_S)
-    kill_all(family)
+    kill_all(members)
 
 
-def kill_all(family: Sequence[psutil.Process]) -> None:
+def kill_all(members: Sequence[psutil.Process]) -> None:
     """SIGKILL these processes and wait until all are gone."""
-    send_all(family, signal.SIGKILL)
-    psutil.wait_procs(family, timeout=STOP_DEADLINE_S)
+    send_all(members, signal.SIGKILL)
+    psutil.wait_procs(members, timeout=STOP_DEADLINE_S)
 
 
-def send_all(family: Sequence[psutil.Process], what: signal.Signals) -> None:
+def send_all(members: Sequence[psutil.Process], what: signal.Signals) -> None:
     """Send a signal to each of these processes that still lives."""
-    for process in family:
+    for process in members:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(what)
 
@@ -158,11 +156,14 @@ def tail(log: Path) -> str:
     return "\n".join(lines[-LOG_TAIL_LINES:]) or f"({log} is empty)"
 
 
-def _await_stopped(family: Sequence[psutil.Process]) -> None:
-    """A signal is delivered when its process next runs, not when it is sent."""
+def await_stopped(members: Sequence[psutil.Process]) -> None:
+    """Wait until all of these stand still after SIGSTOP.
+
+    A signal is delivered when its process next runs, not when it is sent. Raises `ServerFailed`.
+    """
     deadline = time.monotonic() + PAUSE_DEADLINE_S
     while time.monotonic() < deadline:
-        if all(_stands_still(process) for process in family):
+        if all(_stands_still(process) for process in members):
             return
         time.sleep(POLL_INTERVAL_S)
     message = f"a process did not stop within {PAUSE_DEADLINE_S:.0f} s of SIGSTOP"
@@ -176,7 +177,8 @@ def _stands_still(process: psutil.Process) -> bool:
     return True
 
 
-def _family(process: psutil.Process) -> list[psutil.Process]:
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """This process and all its descendants, as they are now."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return [process, *process.children(recursive=True)]
     return [process]
@@ -193,166 +195,15 @@ def _marked(marker: str) -> Iterator[psutil.Process]:
                 yield process
 
 
-class Server(ABC):
-    """One server process on one data folder: start, stop, and the faults that tests need."""
-
-    name: ClassVar[str]
-    stop_signal: ClassVar[signal.Signals]
-    start_deadline_s: ClassVar[float]
-
-    def __init__(self, data_dir: Path, port: int | None = None) -> None:
-        self.data_dir = Path(data_dir).expanduser().resolve()
-        self._wanted_port = port
-        self._port: int | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    # --- what a server has to say ---
-
-    @property
-    @abstractmethod
-    def marker(self) -> str:
-        """A command-line argument that no other process carries: it names the data folder."""
-
-    @abstractmethod
-    def _prepare(self, progress: Progress | None) -> None:
-        """Everything before the server process: downloads, formatting, configuration files."""
-
-    @abstractmethod
-    def _launch(self) -> subprocess.Popen[bytes]:
-        """Start the process, its output going to `logs`."""
-
-    @abstractmethod
-    def _ready(self, pid: int) -> bool:
-        """Whether the process serves clients now."""
-
-    @property
-    @abstractmethod
-    def logs(self) -> Sequence[Path]:
-        """Log files, the most telling last."""
-
-    # --- what all servers do ---
-
-    @property
-    def port(self) -> int:
-        """The TCP port on 127.0.0.1; known from the first start on and kept from then."""
-        invariant(self._port is not None, f"{self.name} has not been started")
-        return self._port or 0
-
-    @property
-    def pid(self) -> int:
-        """The process id of the running server."""
-        invariant(self._process is not None, f"{self.name} is not running")
-        return self._process.pid if self._process else 0
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process that this object started still lives."""
-        return self._process is not None and self._process.poll() is None
-
-    def start(self, progress: Progress | None = None) -> None:
-        """Start the server and return when it serves clients. Data of an earlier run are kept.
-
-        Ends a server that an earlier parent left running on this folder. Raises
-        `ConfigurationError` when it cannot start like this, `ServerFailed` when it did not come up.
-        """
-        invariant(not self.is_running, f"{self.name} is running already")
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        before = read_state(self.data_dir)
-        end_leftovers(self.data_dir, self.marker, self.stop_signal)
-        self._port = self._choose_port(before)
-        self._prepare(progress)
-        self._process = self._launch()
-        started = psutil.Process(self._process.pid).create_time()
-        write_state(self.data_dir, ServerState(self._process.pid, started, self.marker, self._port))
-        self._await_ready(self._process)
-
-    def stop(self) -> None:
-        """Stop in order; by force when that takes longer than `STOP_DEADLINE_S`. Idempotent."""
-        if self._process is not None and self._process.poll() is None:
-            end_child(self._process, self.stop_signal)
-        self._forget()
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash would: nothing is flushed, nothing is said goodbye to."""
-        family = _family(psutil.Process(self.pid))
-        kill_all(family)
-        self._forget()
-
-    def pause(self) -> None:
-        """SIGSTOP the server and its children: it keeps its connections and answers nothing.
-
-        The parent first, so that no child is born unseen. Returns when all of them stand still.
-        """
-        parent = psutil.Process(self.pid)
-        parent.send_signal(signal.SIGSTOP)
-        _await_stopped([parent])
-        family = _family(parent)
-        send_all(family, signal.SIGSTOP)
-        _await_stopped(family)
-
-    def resume(self) -> None:
-        """SIGCONT after `pause`."""
-        send_all(_family(psutil.Process(self.pid)), signal.SIGCONT)
-
-    def restart(self) -> None:
-        """Stop in order if it runs, and start again on the same port and data."""
-        self.stop()
-        self.start()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def _choose_port(self, before: ServerState | None) -> int:
-        """The port asked for; else the one of the run before if it is free; else a free one."""
-        fixed = self._wanted_port if self._port is None else self._port
-        if fixed is not None:
-            if not port_is_free(fixed):
-                message = f"port {fixed} on 127.0.0.1, wanted for {self.name}, is in use"
-                raise ConfigurationError(message)
-            return fixed
-        if before is not None and port_is_free(before.port):
-            return before.port
-        return free_port()
-
-    def _await_ready(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + self.start_deadline_s
-        while process.poll() is None and time.monotonic() < deadline:
-            if self._ready(process.pid):
-                return
-            time.sleep(POLL_INTERVAL_S)
-        code = process.poll()
-        self.stop()
-        what = "is not ready in time" if code is None else f"ended with exit code {code}"
-        shown = "\n".join(f"--- {log}\n{tail(log)}" for log in self.logs)
-        message = f"{self.name} {what} (deadline {self.start_deadline_s:.0f} s)\n{shown}"
-        raise ServerFailed(message)
-
-    def _forget(self) -> None:
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
-            self._keep_port_only()
-
-    def _keep_port_only(self) -> None:
-        """A stopped server's state file keeps the port, so that the next start takes it again."""
-        state = read_state(self.data_dir)
-        if state is not None:
-            write_state(self.data_dir, dataclasses.replace(state, pid=0))
-
-
 def end_child(process: subprocess.Popen[bytes], stop_signal: signal.Signals) -> None:
     """Stop a child of ours in order and reap it; by force past `STOP_DEADLINE_S`."""
-    family = _family(psutil.Process(process.pid))
+    members = family(psutil.Process(process.pid))
     process.send_signal(stop_signal)
-    send_all(family, signal.SIGCONT)
+    send_all(members, signal.SIGCONT)
     try:
         process.wait(STOP_DEADLINE_S)
     except subprocess.TimeoutExpired:
-        kill_all(family)
+        kill_all(members)
         process.wait()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -66,20 +66,27 @@ class EmbeddedServices:
         """Start both at the same time and return when both serve.
 
         Blocks: three to five seconds, longer while Kafka is downloaded for the first time. Raises
-        `ConfigurationError`, `ServerFailed`; then neither is left running.
+        `ConfigurationError`, `ServerFailed`; then, and when interrupted, neither is left running.
         """
         self._take_lock()
+        threads = ThreadPoolExecutor(2)
+        starting = [
+            threads.submit(self.kafka.start, progress),
+            threads.submit(self.postgres.start),
+        ]
         try:
-            with ThreadPoolExecutor(2) as threads:
-                starting = (
-                    threads.submit(self.kafka.start, progress),
-                    threads.submit(self.postgres.start),
-                )
+            wait(starting, return_when=FIRST_EXCEPTION)
             for future in starting:
                 future.result()
         except BaseException:
+            # Ctrl-C, for one. What a thread has launched is known only when the thread is done.
+            self.kafka.abandon()
+            self.postgres.abandon()
+            wait(starting)
             self.stop()
             raise
+        finally:
+            threads.shutdown(wait=False)
 
     def stop(self) -> None:
         """Stop both in order and let go of the folder. Idempotent."""

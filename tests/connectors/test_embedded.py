@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,6 +193,39 @@ def test_servers_of_a_killed_parent_are_ended_by_the_next_start(folder: Path) ->
         assert found.bootstrap == services.bootstrap
         assert found.dsn() == services.postgres.dsn()
     assert find_running(folder) is None
+
+
+@services_marker
+@pytest.mark.parametrize("after_s", [0.3, 1.2, 2.0])
+def test_an_interrupted_start_leaves_nothing_running(folder: Path, after_s: float) -> None:
+    """Ctrl-C in the middle of a start ends what was launched until then; the folder is free."""
+    code = (
+        "import sys, pathlib\n"
+        "from connectors.embedded.services import EmbeddedServices\n"
+        "services = EmbeddedServices(pathlib.Path(sys.argv[1]), fsync=False)\n"
+        "print('starting', flush=True)\n"
+        "services.start()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"starting\n"
+        time.sleep(after_s)
+        parent.send_signal(signal.SIGINT)
+        _, said = parent.communicate(timeout=40)
+    assert b"KeyboardInterrupt" in said
+    assert [process for process in psutil.process_iter() if mentions(process, folder)] == []
+    assert EmbeddedServices(folder).end_leftovers() == 0
+
+
+def mentions(process: psutil.Process, place: Path) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(str(place) in argument for argument in process.cmdline())
+    return False
 
 
 def pid_in(place: Path) -> int:
