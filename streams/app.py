@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,7 +22,7 @@ import faust
 import structlog
 from mode import Service
 
-from connectors.errors import InfrastructureError, OwnershipLost, Stop
+from connectors.errors import InfrastructureError, OwnershipLost, Stop, WeighbridgeError
 from connectors.ports import Emitter, Fetched, Ledger, SchemaStore
 from schemas.envelope import Source
 from schemas.record_type import RecordType
@@ -72,6 +72,10 @@ class TypePorts:
     ledger: Ledger
 
 
+QUEUED_PER_ACTOR = 2
+PROBE_INTERVAL_S = 5.0
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
     """Everything a worker is put together from; `streams.cli` builds it from settings."""
@@ -86,8 +90,14 @@ class WorkerParts:
     control_topic: str
     kafka_bootstrap: str
     concurrency: int = 4
+    """Batches of different partitions at work at once."""
     shutdown_deadline_s: float = 20.0
     partition: PartitionSettings = field(default_factory=PartitionSettings)
+
+    @property
+    def in_flight_max(self) -> int:
+        """Most batches fetched and not done (G6); the channel holds them without blocking."""
+        return self.concurrency * QUEUED_PER_ACTOR
 
 
 class Pump(Service):
@@ -104,6 +114,8 @@ class Pump(Service):
         self._random = random.Random()  # noqa: S311 - jitter, not secrets
         self._draining = False
         self._lags: dict[TopicPartition, int] = {}
+        self.away: dict[str, str] = {}
+        """What outside does not answer, and how: readiness is red meanwhile (G5)."""
 
     # -- rebalance ---------------------------------------------------------------------------------
 
@@ -166,6 +178,8 @@ class Pump(Service):
 
     async def _fetch_once(self) -> None:
         ready = [place for place, p in self.partitions.items() if p.ready]
+        if sum(p.in_flight for p in self.partitions.values()) >= self._parts.in_flight_max:
+            ready = []  # the channel is full; polling goes on, or the group would drop this worker
         all_ready = len(ready) == len(self.partitions)
         timeout_s = FETCH_TIMEOUT_S if all_ready else BUSY_FETCH_TIMEOUT_S
         try:
@@ -203,6 +217,21 @@ class Pump(Service):
     def lag_of(self, partition: Partition) -> int:
         """Records between a partition's position and what may be read; 0 while unknown."""
         return self._lags.get((partition.source.topic, partition.source.partition), 0)
+
+    @Service.timer(PROBE_INTERVAL_S)
+    async def _probe(self) -> None:
+        """Ask Kafka and PostgreSQL for their names: an idle worker notices too that one is away."""
+        await self._ask("kafka", self._parts.source.cluster_id())
+        of_type = next(iter(self._parts.types.values()))
+        await self._ask("postgres", of_type.ledger.deployment())
+
+    async def _ask(self, name: str, question: Awaitable[str]) -> None:
+        try:
+            await question
+        except WeighbridgeError as error:
+            self.away[name] = f"{name}: {error}"
+        else:
+            self.away.pop(name, None)
 
     @Service.timer(1.0)
     async def _watch_lag(self) -> None:
@@ -244,7 +273,7 @@ class Worker:
             consumer_auto_offset_reset="latest",
             stream_wait_empty=False,
         )
-        channel = self.app.channel(maxsize=parts.concurrency)
+        channel = self.app.channel(maxsize=parts.in_flight_max)
         self.pump = Pump(parts, channel, loop=None, beacon=self.app.beacon)
         self.app.agent(channel, name="gate", concurrency=parts.concurrency)(self._gate)
         control = self.app.topic(parts.control_topic, value_serializer="raw", internal=False)

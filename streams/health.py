@@ -20,12 +20,16 @@ ASSIGN_S = 30.0
 
 
 def causes(
-    partitions: Iterable[Partition], lag_of: Callable[[Partition], int], now_s: float
+    partitions: Iterable[Partition],
+    lag_of: Callable[[Partition], int],
+    now_s: float,
+    away: Iterable[str] = (),
 ) -> list[str]:
-    """Why this worker is not ready; empty when it is. Pure."""
-    found: list[str] = []
+    """Why this worker is not ready; empty when it is. `away` says what outside does not answer.
+    Pure."""
+    found = list(away)
     for partition in partitions:
-        quiet_s = now_s - partition.progressed_at_s
+        quiet_s = now_s - max(partition.progressed_at_s, partition.moved_at_s)
         if partition.state in {State.WAITING, State.STOPPED}:
             found.append(f"{partition.source} {partition.state.value}: {partition.why}")
         elif partition.state is State.ASSIGNING and quiet_s > ASSIGN_S:

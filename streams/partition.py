@@ -1,9 +1,10 @@
 """One partition's life in this worker: assignment, then batch after batch.
 
-    ASSIGNING ──▶ RUNNING ◀──▶ WAITING   an outside system is away: back off, heal by itself (G5)
-        ▲  │         │            │
-        │  └────▶ STOPPED ◀───────┘      an operator must act; looked at again now and then
-        └── fenced, refused, unsure      REVOKED ends it from any state
+    ASSIGNING ──▶ RUNNING ──▶ WAITING    something failed: back off, then assign again (G5)
+      ▲ ▲  │                    │
+      │ │  └──▶ STOPPED ──┐     │        an operator must act; looked at again now and then
+      │ └─────────────────┘     │
+      └─────────────────────────┘        REVOKED ends it from any state
 
 Steps 3 and 4 of a partition's batches run strictly in order, while the next batch may already be
 fetched and decided. Any failure drops the batches queued behind it.
@@ -25,7 +26,6 @@ import structlog
 from connectors.errors import (
     ConfigurationError,
     DatabaseTimeout,
-    DatabaseUnavailable,
     InfrastructureError,
     InvariantViolation,
     OwnershipLost,
@@ -55,8 +55,8 @@ class State(Enum):
 
 LEGAL_MOVES: dict[State, frozenset[State]] = {
     State.ASSIGNING: frozenset({State.RUNNING, State.WAITING, State.STOPPED, State.REVOKED}),
-    State.RUNNING: frozenset({State.ASSIGNING, State.WAITING, State.STOPPED, State.REVOKED}),
-    State.WAITING: frozenset({State.ASSIGNING, State.RUNNING, State.STOPPED, State.REVOKED}),
+    State.RUNNING: frozenset({State.WAITING, State.REVOKED}),
+    State.WAITING: frozenset({State.ASSIGNING, State.REVOKED}),
     State.STOPPED: frozenset({State.ASSIGNING, State.REVOKED}),
     State.REVOKED: frozenset(),
 }
@@ -75,8 +75,9 @@ class PartitionSettings:
     """How often a stopped partition looks whether the operator has acted."""
     revoke_grace_s: float = 3.0
     """How long a batch in flight may finish after the group took the partition away."""
-    reassign_max: int = 8
-    """Assignments in a row without one batch done, after which the worker leaves the group."""
+    lost_max: int = 8
+    """How often in a row, without one batch done, a partition may be fenced or refused while the
+    group assigns it to this worker, before the worker leaves the group."""
     in_flight_batches_max: int = 2
 
 
@@ -112,6 +113,7 @@ class Partition:
         self.position = -1
         """Where fetching stands; -1 before the first assignment."""
         self.progressed_at_s = time.monotonic()
+        self.moved_at_s = self.progressed_at_s
         self._ports = ports
         self._schemas = schema_store
         self._settings = settings
@@ -120,9 +122,10 @@ class Partition:
         self._epoch = 0
         self._turns_given = 0
         self._turns_done = 0
-        self._in_flight = 0
+        self.in_flight = 0
+        """Batches fetched and not done."""
         self._changed = asyncio.Condition()
-        self._assigned_in_a_row = 0
+        self._lost_in_a_row = 0
         self._task: asyncio.Task[None] | None = None
 
     # -- state -------------------------------------------------------------------------------------
@@ -130,14 +133,12 @@ class Partition:
     @property
     def ready(self) -> bool:
         """Whether the pump may fetch for it: bounded work in flight, nothing away (G5, G6)."""
-        return (
-            self.state is State.RUNNING and self._in_flight < self._settings.in_flight_batches_max
-        )
+        return self.state is State.RUNNING and self.in_flight < self._settings.in_flight_batches_max
 
     @property
     def idle(self) -> bool:
         """Whether nothing of it is in flight."""
-        return self._in_flight == 0
+        return self.in_flight == 0
 
     def _move(self, state: State, why: str, error: Exception | None = None) -> None:
         """Change state. Raises `InvariantViolation` for a move that is not in the table."""
@@ -145,6 +146,7 @@ class Partition:
             legal = state in LEGAL_MOVES[self.state]
             invariant(legal, f"{self.source}: {self.state.value} -> {state.value}")
             level = log.warning if error is not None else log.info
+            self.moved_at_s = time.monotonic()
             level("partition_state", partition=str(self.source), state=state.value, why=why)
         self.state, self.why, self.error = state, why, error
         self._ports.observer.partition_state(self.source, state.value)
@@ -175,6 +177,7 @@ class Partition:
                 self._move(State.ASSIGNING, "looking whether the cause is gone")
             except (InfrastructureError, OwnershipLost, TimeoutError) as error:
                 await self._wait(error)
+                self._move(State.ASSIGNING, f"assigning again after {type(error).__name__}")
             except (InvariantViolation, ConfigurationError) as error:
                 self._ports.observer.fatal(error)
                 return
@@ -190,11 +193,7 @@ class Partition:
         self._move(State.RUNNING, f"reads on from offset {ownership.next_offset}")
 
     async def _wait(self, error: Exception) -> None:
-        """Back off with jitter; nothing is fetched meanwhile (G5). Raises `OwnershipLost` when the
-        partition has been revoked: there is nothing to wait for."""
-        if self.state is State.REVOKED:
-            message = f"{self.source}: revoked"
-            raise OwnershipLost(message) from error
+        """Back off with jitter; nothing is fetched meanwhile (G5)."""
         delay_s = self._backoff.next_s()
         why = f"{type(error).__name__}: {error}"
         self._move(State.WAITING, why, error)
@@ -204,18 +203,17 @@ class Partition:
     async def _assign_again(self, error: Exception) -> None:
         """Drop what is in flight and become the owner anew, after a pause with jitter."""
         await self._disown()
-        self._assigned_in_a_row += 1
-        if self._assigned_in_a_row > self._settings.reassign_max:
+        self._lost_in_a_row += isinstance(error, OwnershipLost)
+        if self._lost_in_a_row > self._settings.lost_max:
             message = (
-                f"{self.source}: lost {self._assigned_in_a_row} times in a row ({error}); "
+                f"{self.source}: lost {self._lost_in_a_row} times in a row ({error}); "
                 "leaving the group so that another worker can have it"
             )
             self._ports.observer.fatal(OwnershipLost(message))
             return
         await self._wait(error)
-        if self.state is State.WAITING:
-            self._move(State.ASSIGNING, f"assigning again after {type(error).__name__}")
-            await self._assign()
+        self._move(State.ASSIGNING, f"assigning again after {type(error).__name__}")
+        await self._assign()
 
     async def _disown(self) -> None:
         """End the present epoch: queued batches fall away, the emitter is thrown away."""
@@ -236,28 +234,33 @@ class Partition:
             await asyncio.gather(self._task, return_exceptions=True)
         try:
             async with asyncio.timeout(self._settings.revoke_grace_s), self._changed:
-                await self._changed.wait_for(lambda: self._in_flight == 0)
+                await self._changed.wait_for(lambda: self.in_flight == 0)
         except TimeoutError:
-            log.warning("revoked_in_flight", partition=str(self.source), batches=self._in_flight)
+            log.warning("revoked_in_flight", partition=str(self.source), batches=self.in_flight)
         await self._disown()
 
     # -- batches -----------------------------------------------------------------------------------
 
     def new_batch(self, fetched: Fetched) -> Batch:
         """Register what the pump has fetched (step 1); the pump hands it to the agent."""
-        self._in_flight += 1
+        self.in_flight += 1
         self.position = fetched.next_offset
         turn, self._turns_given = self._turns_given, self._turns_given + 1
         return Batch(self, self._epoch, turn, fetched)
 
     async def process(self, batch: Batch) -> None:
-        """Steps 1 (second half) to 4 of a batch. Only broken invariants escape."""
+        """Steps 1 (second half) to 4 of a batch.
+
+        Whatever fails, the batch and those behind it are dropped and the partition is assigned
+        again, after a pause: nothing waits in here, so one partition's trouble holds no other up.
+        Only broken invariants and a decision set this version cannot use escape.
+        """
         try:
             await self._process(batch)
         except (Stop, OwnershipLost, InfrastructureError, TimeoutError) as error:
             self._fail(batch, error)
         finally:
-            self._in_flight -= 1
+            self.in_flight -= 1
             await self._notify()
 
     def _fail(self, batch: Batch, error: Exception) -> None:
@@ -300,27 +303,20 @@ class Partition:
             await self._notify()
 
     async def _decide(self, batch: Batch) -> DecidedBatch:
-        """Steps 1 (schemas) and 2. While the schema store is away, waits: it is not the data's
-        fault (G5)."""
-        while True:
-            ownership = self._owner(batch)
-            try:
-                schemas = await steps.resolve_schemas(self._schemas, batch.fetched.records)
-            except InfrastructureError as error:
-                await self._wait(error)
-                self._resume(batch)
-                continue
-            started_s = time.perf_counter()
-            decided = steps.decide(
-                batch.fetched,
-                self._ports.record_type,
-                ownership.source,
-                ownership.decision_set,
-                schemas,
-            )
-            spent_s = time.perf_counter() - started_s
-            self._ports.observer.decided(self.source, len(decided.decided), spent_s)
-            return decided
+        """Steps 1 (schemas) and 2."""
+        ownership = self._owner(batch)
+        schemas = await steps.resolve_schemas(self._schemas, batch.fetched.records)
+        started_s = time.perf_counter()
+        decided = steps.decide(
+            batch.fetched,
+            self._ports.record_type,
+            ownership.source,
+            ownership.decision_set,
+            schemas,
+        )
+        spent_s = time.perf_counter() - started_s
+        self._ports.observer.decided(self.source, len(decided.decided), spent_s)
+        return decided
 
     async def _persist_and_emit(self, batch: Batch, decided: DecidedBatch) -> None:
         """Steps 3 and 4, in smaller parts after a timeout: each part is a batch of its own."""
@@ -331,15 +327,14 @@ class Partition:
                 persisted = await self._persist(batch, part)
             except DecisionSetChanged as changed:
                 queue.insert(0, await self._decide_again(batch, part, changed.digest))
-                continue
-            except (DatabaseUnavailable, TimeoutError) as error:
+            except (DatabaseTimeout, TimeoutError):
                 # Rolled back, or committed with the answer lost: then the next claim is refused.
-                await self._wait(error)
-                self._resume(batch)
-                timed_out = isinstance(error, (DatabaseTimeout, TimeoutError))
-                queue[:0] = halves(part) if timed_out else [part]
-                continue
-            await self._emit(batch, persisted)
+                smaller = halves(part)
+                if len(smaller) == 1:
+                    raise
+                queue[:0] = smaller
+            else:
+                await self._emit(batch, persisted)
 
     async def _persist(self, batch: Batch, part: DecidedBatch) -> PersistedBatch:
         ownership = self._owner(batch)
@@ -369,7 +364,8 @@ class Partition:
         spent_s = time.perf_counter() - started_s
         self._ports.observer.emitted(self.source, persisted, from_database=False, spent_s=spent_s)
         self.progressed_at_s = time.monotonic()
-        self._assigned_in_a_row = 0
+        self.moved_at_s = self.progressed_at_s
+        self._lost_in_a_row = 0
         self._backoff.reset()
 
     def _owner(self, batch: Batch) -> Ownership:
@@ -379,12 +375,6 @@ class Partition:
             message = f"{self.source}: the assignment this batch was fetched in is over"
             raise OwnershipLost(message)
         return ownership
-
-    def _resume(self, batch: Batch) -> None:
-        """After waiting inside a batch: go on, unless the partition was taken away meanwhile."""
-        self._owner(batch)
-        if self.state is State.WAITING:
-            self._move(State.RUNNING, "trying again")
 
 
 def halves(part: DecidedBatch) -> list[DecidedBatch]:

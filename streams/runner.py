@@ -43,7 +43,12 @@ async def run_worker(settings: Settings) -> None:
             settings.http_host,
             settings.http_port,
             metrics,
-            lambda: causes(worker.pump.partitions.values(), worker.pump.lag_of, now_s()),
+            lambda: causes(
+                worker.pump.partitions.values(),
+                worker.pump.lag_of,
+                now_s(),
+                worker.pump.away.values(),
+            ),
         )
         port = await health.start()
         log.info("worker_started", group=settings.group, http=f"{settings.http_host}:{port}")
