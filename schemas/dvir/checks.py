@@ -35,6 +35,9 @@ KEY_DOMAIN = b"wb/dvir/1"
 RAW_TOPIC = "dvir.raw"
 BODY_DEPTH_MAX = 1_000
 """A body was within the limits when it was written."""
+SECOND_US = 1_000_000
+TIMESTAMP_MAX_MS = 7_258_118_400_000 - 1
+"""The last millisecond of 2199, where times in records end too."""
 
 LEDGER_COLUMNS = (
     *COMMON_LEDGER_COLUMNS,
@@ -160,20 +163,24 @@ def _attachment_faults(dvir: Dvir) -> list[_Fault]:
     return faults
 
 
-def _ahead(dvir: Dvir, facts: Facts) -> timedelta | None:
-    """How far the record's own time is ahead of its Kafka timestamp; None when that is unknown."""
+def _ahead_us(dvir: Dvir, facts: Facts) -> int | None:
+    """Microseconds the record's own time is ahead of its Kafka timestamp; None when unknown.
+
+    In whole numbers: Kafka takes timestamps that no calendar has.
+    """
     if facts.observed_at < 0:
         return None
-    return dvir.inspected_at - (EPOCH + timedelta(milliseconds=facts.observed_at))
+    own_us = (dvir.inspected_at - EPOCH) // timedelta(microseconds=1)
+    return own_us - facts.observed_at * 1_000
 
 
 def _clock_faults(dvir: Dvir, facts: Facts, limits: Limits) -> list[_Fault]:
-    ahead = _ahead(dvir, facts)
-    if ahead is None:
+    ahead_us = _ahead_us(dvir, facts)
+    if ahead_us is None:
         return []
-    if ahead > timedelta(seconds=limits.clock_ahead_max_s):
+    if ahead_us > limits.clock_ahead_max_s * SECOND_US:
         rule = f"at most {limits.clock_ahead_max_s} s ahead of the Kafka timestamp"
-    elif ahead < -timedelta(seconds=limits.clock_behind_max_s):
+    elif ahead_us < -limits.clock_behind_max_s * SECOND_US:
         rule = f"at most {limits.clock_behind_max_s} s behind the Kafka timestamp"
     else:
         return []
@@ -182,12 +189,12 @@ def _clock_faults(dvir: Dvir, facts: Facts, limits: Limits) -> list[_Fault]:
 
 def _flags(dvir: Dvir, facts: Facts, limits: Limits) -> list[str]:
     """Remarks, in the order of the list of flags."""
-    ahead = _ahead(dvir, facts)
+    ahead_us = _ahead_us(dvir, facts)
     vins = [unit.vin for unit in dvir.units if unit.vin is not None]
     odometers = [unit for unit in dvir.units if unit.odometer_m is not None]
     remarks = {
-        Flag.CLOCK_AHEAD: ahead is not None
-        and ahead > timedelta(seconds=limits.clock_ahead_flag_s),
+        Flag.CLOCK_AHEAD: ahead_us is not None
+        and ahead_us > limits.clock_ahead_flag_s * SECOND_US,
         Flag.VIN_CHECK_DIGIT: any(check_digit_fails(vin) for vin in vins),
         Flag.VIN_PLACEHOLDER: any(is_placeholder(vin) for vin in vins),
         Flag.ODOMETER_UNIT_MISSING: any(u.odometer_source_unit is None for u in odometers),
@@ -277,8 +284,10 @@ def _fit(
 
 
 def _received_at(facts: Facts) -> datetime | None:
-    """The Kafka timestamp stands in for a time of receipt that was not given."""
-    return None if facts.timestamp < 0 else EPOCH + timedelta(milliseconds=facts.timestamp)
+    """The Kafka timestamp, if it is a time, stands in for a time of receipt that was not given."""
+    if not 0 <= facts.timestamp <= TIMESTAMP_MAX_MS:
+        return None
+    return EPOCH + timedelta(milliseconds=facts.timestamp)
 
 
 def event_of(row: Sequence[object]) -> tuple[bytes, bytes]:

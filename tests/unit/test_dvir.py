@@ -158,6 +158,18 @@ def test_observed_at_stands_in_for_the_kafka_timestamp() -> None:
     assert found.row[RECORD_TYPE.ledger_columns.index("kafka_timestamp")] == late
 
 
+@pytest.mark.parametrize("timestamp", [253_402_300_800_000, 2**63 - 1])
+def test_kafka_timestamps_beyond_any_calendar(timestamp: int) -> None:
+    """They are far from any time in a record, which is clock skew and no failure of ours; behind a
+    header that stands in for them they are no time of receipt."""
+    found = _decide(REPORT, timestamp)
+    assert isinstance(found, Refused)
+    assert found.reason is Reason.CLOCK_SKEW
+    found = _decide(REPORT, timestamp, (("wb-observed-at", AT.isoformat().encode()),))
+    assert isinstance(found, Accepted)
+    assert found.row[RECORD_TYPE.ledger_columns.index("received_at")] is None
+
+
 # --- Danger ---------------------------------------------------------------------------------------
 
 _junk = st.recursive(
