@@ -12,10 +12,13 @@ and hears `weighbridge.control` only, which wakes workers; truth is always read 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import tempfile
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import faust
@@ -73,6 +76,8 @@ class TypePorts:
 
 
 QUEUED_PER_ACTOR = 2
+FAUST_FOLDER = Path(tempfile.gettempdir()) / f"weighbridge-{os.getuid()}"
+"""Faust wants a folder for tables, of which a worker has none; not one in the working directory."""
 PROBE_INTERVAL_S = 5.0
 
 
@@ -266,6 +271,7 @@ class Worker:
             f"weighbridge-control-{uuid.uuid4().hex[:12]}",
             broker=f"kafka://{parts.kafka_bootstrap.replace(',', ';kafka://')}",
             store="memory://",
+            datadir=FAUST_FOLDER,
             autodiscover=False,
             web_enabled=False,
             topic_disable_leader=True,
