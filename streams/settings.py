@@ -8,10 +8,12 @@ Nothing else in the project reads the environment. Secrets are masked wherever s
 from __future__ import annotations
 
 import os
+import tomllib
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -111,15 +113,28 @@ class Settings(BaseSettings):
         try:
             return cls(**given)  # type: ignore[arg-type]
         except ValidationError as error:
-            lines = [
-                f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()
-            ]
-            message = "settings: " + "; ".join(lines)
+            message = "settings: " + "; ".join(_explained(one) for one in error.errors())
+            raise ConfigurationError(message) from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            message = f"settings: {_config_file()} cannot be read as TOML ({_why(error)})"
             raise ConfigurationError(message) from None
 
     def shown(self) -> dict[str, str]:
         """Every setting as text, secrets masked, for `weighbridge settings` and logs."""
         return {name: str(value) for name, value in self.model_dump().items()}
+
+
+def _explained(error: ErrorDetails) -> str:
+    """One wrong setting: its name and the rule, never its value, which may be a secret."""
+    name = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting (`weighbridge settings` lists all)"
+    return f"{name}: {error['msg']}"
+
+
+def _why(error: Exception) -> str:
+    """Where a file is broken: the parser's words hold a place and a rule, no value."""
+    return str(error) if isinstance(error, tomllib.TOMLDecodeError) else type(error).__name__
 
 
 def _config_file() -> Path | None:

@@ -10,7 +10,7 @@ from connectors.ports import Cursor
 from connectors.postgres import reports
 from connectors.postgres.pool import Pool, PoolSettings
 from streams.settings import Settings
-from streams.wiring import endpoints, kafka_settings
+from streams.wiring import kafka_settings, worker_dsn
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Status:
 async def read_status(settings: Settings) -> Status:
     """Read database and broker; takes no lock. Raises `InfrastructureError`."""
     pool_settings = PoolSettings(
-        dsn=endpoints(settings).worker_dsn,
+        dsn=worker_dsn(settings),
         pool_size=1,
         application_name="weighbridge-status",
         statement_cache_size=settings.statement_cache_size,

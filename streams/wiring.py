@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.embedded.services import find_running
+from connectors.embedded.services import RunningServices, find_running
 from connectors.errors import ConfigurationError
 from connectors.kafka.emitter import EmitterFactory
 from connectors.kafka.settings import KafkaSettings
@@ -28,42 +27,48 @@ WORKER_ROLE = "weighbridge_worker"
 """The role that migrations create for workers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """Where Kafka and PostgreSQL are."""
+def kafka_bootstrap(settings: Settings) -> str:
+    """Configured brokers, else the embedded one that `weighbridge dev` runs on this machine.
 
-    kafka_bootstrap: str
-    worker_dsn: str
-    owner_dsn: str | None
-
-
-def endpoints(settings: Settings) -> Endpoints:
-    """Configured services, else the embedded ones that `weighbridge dev` runs on this machine.
-
-    Raises `ConfigurationError` saying what to set when there are neither.
+    Raises `ConfigurationError` saying what to set when there is neither.
     """
-    configured = settings.kafka_bootstrap, settings.postgres_dsn
-    owner = settings.postgres_owner_dsn.get_secret_value() if settings.postgres_owner_dsn else None
-    if configured[0] is not None and configured[1] is not None:
-        return Endpoints(configured[0], configured[1].get_secret_value(), owner)
+    if settings.kafka_bootstrap is not None:
+        return settings.kafka_bootstrap
+    return _embedded(settings, "Kafka", "WEIGHBRIDGE_KAFKA_BOOTSTRAP (or --kafka)").bootstrap
+
+
+def worker_dsn(settings: Settings) -> str:
+    """The same for PostgreSQL as the worker's role."""
+    if settings.postgres_dsn is not None:
+        return settings.postgres_dsn.get_secret_value()
+    embedded = _embedded(settings, "PostgreSQL", "WEIGHBRIDGE_POSTGRES_DSN (or --postgres)")
+    return embedded.dsn(user=WORKER_ROLE)
+
+
+def owner_dsn(settings: Settings) -> str:
+    """The same for PostgreSQL as the schema's owner. The embedded one is no stand-in where another
+    PostgreSQL is configured."""
+    if settings.postgres_owner_dsn is not None:
+        return settings.postgres_owner_dsn.get_secret_value()
+    hint = "WEIGHBRIDGE_POSTGRES_OWNER_DSN (or --owner)"
+    if settings.postgres_dsn is not None:
+        message = f"only the schema's owner can migrate: set {hint}"
+        raise ConfigurationError(message)
+    return _embedded(settings, "owner of PostgreSQL", hint).dsn()
+
+
+def _embedded(settings: Settings, what: str, hint: str) -> RunningServices:
     embedded = find_running(settings.data_dir)
     if embedded is None:
-        message = (
-            "no Kafka and PostgreSQL: set WEIGHBRIDGE_KAFKA_BOOTSTRAP and WEIGHBRIDGE_POSTGRES_DSN "
-            "(or --kafka and --postgres), or run `weighbridge dev` in another terminal"
-        )
+        message = f"no {what}: set {hint}, or run `weighbridge dev` in another terminal"
         raise ConfigurationError(message)
-    return Endpoints(
-        configured[0] or embedded.bootstrap,
-        configured[1].get_secret_value() if configured[1] else embedded.dsn(user=WORKER_ROLE),
-        owner or embedded.dsn(),
-    )
+    return embedded
 
 
 def kafka_settings(settings: Settings) -> KafkaSettings:
     """The Kafka connector's view of the settings."""
     return KafkaSettings(
-        bootstrap=endpoints(settings).kafka_bootstrap,
+        bootstrap=kafka_bootstrap(settings),
         group=settings.group,
         topic_prefix=settings.topic_prefix,
         session_timeout_ms=settings.session_timeout_ms,
@@ -92,7 +97,7 @@ async def worker_parts(
         pool = await stack.enter_async_context(
             Pool(
                 PoolSettings(
-                    dsn=endpoints(settings).worker_dsn,
+                    dsn=worker_dsn(settings),
                     pool_size=settings.pool_size,
                     batch_deadline_s=settings.batch_deadline_s,
                     statement_cache_size=settings.statement_cache_size,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
@@ -109,7 +109,7 @@ async def migrate(owner_dsn: str) -> list[str]:
     """
     known = migrations()
     try:
-        connection = await asyncpg.connect(owner_dsn, timeout=CONNECT_TIMEOUT_S)
+        connection = await connect(owner_dsn, timeout=CONNECT_TIMEOUT_S)
     except DRIVER_ERRORS as error:
         raise translate(error, starting=True) from None
     try:
@@ -118,6 +118,16 @@ async def migrate(owner_dsn: str) -> list[str]:
         raise _explained(error) from None
     finally:
         await _close(connection)
+
+
+async def connect(dsn: str, **options: Any) -> asyncpg.Connection:  # noqa: ANN401 - asyncpg's own
+    """`asyncpg.connect`, with one error for every DSN that cannot be read: of a port that is no
+    number, or too large a one, the driver says so with an error that is not its own."""
+    try:
+        return await asyncpg.connect(dsn, **options)
+    except (ValueError, OverflowError):
+        message = "unreadable DSN"
+        raise asyncpg.ClientConfigurationError(message) from None
 
 
 async def _migrate(connection: asyncpg.Connection, known: Sequence[Migration]) -> list[str]:

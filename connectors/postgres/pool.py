@@ -19,7 +19,7 @@ import asyncpg
 
 from connectors.errors import DatabaseUnavailable, InfrastructureError, InvariantViolation
 from connectors.postgres.errors import DRIVER_ERRORS, translate
-from connectors.postgres.migrate import CONNECT_TIMEOUT_S, check_version
+from connectors.postgres.migrate import CONNECT_TIMEOUT_S, check_version, connect
 
 Row = Any
 """An `asyncpg.Record`: values by column name or position."""
@@ -248,7 +248,7 @@ class Pool:
             raise translate(error) from None
 
     async def _connect(self) -> asyncpg.Connection:
-        connection = await asyncpg.connect(
+        connection = await connect(
             self.settings.dsn,
             timeout=min(CONNECT_TIMEOUT_S, self.settings.batch_deadline_s),
             statement_cache_size=self.settings.statement_cache_size,

@@ -6,17 +6,15 @@ import asyncio
 import json
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from connectors.errors import ConfigurationError
 from connectors.kafka import topics as kafka_topics
 from connectors.postgres.migrate import migrate
 from schemas.record_types import RECORD_TYPES
 from streams import dev as dev_services
 from streams.cli.options import with_settings
+from streams.cli.output import console, table
 from streams.settings import Settings
-from streams.wiring import endpoints, kafka_settings
+from streams.wiring import kafka_settings, owner_dsn
 
 
 @click.command()
@@ -86,11 +84,7 @@ def db() -> None:
 @with_settings("postgres_owner_dsn")
 def db_migrate(settings: Settings) -> None:
     """Apply the migrations that are missing. An edited, already applied one is an error."""
-    owner_dsn = endpoints(settings).owner_dsn
-    if owner_dsn is None:
-        message = "db migrate needs the owner's DSN: --owner or WEIGHBRIDGE_POSTGRES_OWNER_DSN"
-        raise ConfigurationError(message)
-    applied = asyncio.run(migrate(owner_dsn))
+    applied = asyncio.run(migrate(owner_dsn(settings)))
     for name in applied:
         click.echo(f"applied {name}")
     if not applied:
@@ -100,9 +94,12 @@ def db_migrate(settings: Settings) -> None:
 @click.command()
 @with_settings()
 def settings(settings: Settings) -> None:
-    """Show every setting, its value and its meaning; secrets are masked."""
+    """Show every setting, its value and its meaning; secrets are masked.
+
+    The environment variable of a setting is WEIGHBRIDGE_ and its name in capitals.
+    """
     shown = settings.shown()
-    table = Table("setting", "value", "environment", "meaning", box=None)
+    found = table("setting", "value", "meaning")
     for name, field in Settings.model_fields.items():
-        table.add_row(name, shown[name], f"WEIGHBRIDGE_{name.upper()}", field.description or "")
-    Console().print(table)
+        found.add_row(name, shown[name], field.description or "")
+    console().print(found)

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from connectors.errors import ConfigurationError
 from connectors.files import read_records
@@ -21,6 +19,7 @@ from schemas.envelope import NO_TIMESTAMP, Record
 from schemas.record_type import RecordType
 from schemas.record_types import RECORD_TYPES
 from streams.check import Checked, check_records, guess_record_type
+from streams.cli.output import console, table
 from streams.wiring import schema_store as open_schema_store
 
 GUESS_FROM = 20
@@ -112,12 +111,11 @@ def _record_type(name: str | None, head: list[Record]) -> RecordType:
 
 
 def _show(checked: list[Checked], record_type: RecordType) -> None:
-    console = Console()
-    table = Table("record", "verdict", "reason", "detail", box=None)
+    out, found = console(), table("record", "verdict", "reason", "detail")
     for one in checked:
         detail = "; ".join(f"{v.path}: {v.rule}" if v.path else v.rule for v in one.detail)
-        table.add_row(str(one.index), one.verdict, one.reason or "", detail)
-    console.print(table)
+        found.add_row(str(one.index), one.verdict, one.reason or "", detail)
+    out.print(found)
     tally = Counter(one.verdict for one in checked)
     summary = ", ".join(f"{number} {verdict}" for verdict, number in sorted(tally.items()))
-    console.print(f"{record_type.name}: {len(checked)} records: {summary or 'none'}")
+    out.print(f"{record_type.name}: {len(checked)} records: {summary or 'none'}")

@@ -22,8 +22,12 @@ _OPTIONS = (
     click.option(
         "--data-dir", type=click.Path(path_type=Path), help="Folder of embedded services."
     ),
-    click.option("--log-format", type=click.Choice(["console", "json"])),
-    click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"])),
+    click.option("--log-format", type=click.Choice(["console", "json"]), help="Form of log lines."),
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        help="Least level logged.",
+    ),
 )
 _NAMES = (
     "kafka_bootstrap",

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from schemas.record_types import RECORD_TYPES
 from streams.cli.options import with_settings
+from streams.cli.output import console, table
 from streams.progress import byte_progress
 from streams.publish import Progress, PublishSummary
 from streams.publish import publish as publish_files
@@ -83,15 +83,15 @@ async def _publish(
 
 
 def _show(summary: PublishSummary, *, dry_run: bool) -> None:
-    console = Console()
-    table = Table("file", "outcome", "rows", "acknowledged", "malformed", "note", box=None)
+    out = console()
+    files = table("file", "outcome", "rows", "acknowledged", "malformed", "note")
     for one in summary.files:
         note = one.why or ""
         if one.too_large:
             note = f"{one.too_large} rows too large for the topic, lines {one.too_large_lines}"
         elif one.outcome == "interrupted":
             note = f"all up to line {one.certain_line} is certain"
-        table.add_row(
+        files.add_row(
             str(one.path),
             one.outcome,
             str(one.rows),
@@ -99,13 +99,13 @@ def _show(summary: PublishSummary, *, dry_run: bool) -> None:
             str(one.malformed),
             note,
         )
-    console.print(table)
+    out.print(files)
     done = "would go" if dry_run else "acknowledged"
     count = summary.total("rows" if dry_run else "acknowledged")
     rate = count / summary.seconds if summary.seconds else 0.0
-    console.print(
+    out.print(
         f"{count} records {done} to {summary.topic} in {summary.seconds:.1f} s ({rate:.0f}/s), "
         f"{summary.total('malformed')} of them rows that could not be mapped"
     )
     if summary.failure is not None:
-        console.print(f"ended early: {summary.failure}")
+        out.print(f"ended early: {summary.failure}")

@@ -6,10 +6,9 @@ import asyncio
 import json
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from streams.cli.options import with_settings
+from streams.cli.output import console, table
 from streams.settings import Settings
 from streams.status import Status, read_status
 
@@ -34,10 +33,10 @@ def status(settings: Settings, as_json: bool) -> int:  # noqa: FBT001 - a flag o
 
 
 def _show(found: Status) -> None:
-    console = Console()
+    out = console()
     if found.stop_mark is not None:
-        console.print(f"[bold]STOPPED[/bold]: {found.stop_mark}")
-    table = Table(
+        out.print(f"STOPPED: {found.stop_mark}", style="bold")
+    partitions = table(
         "partition",
         "decided",
         "emitted",
@@ -49,11 +48,10 @@ def _show(found: Status) -> None:
         "quarantined",
         "held",
         "balance",
-        box=None,
     )
     for partition in found.partitions:
         counts = partition.cursor.counts
-        table.add_row(
+        partitions.add_row(
             str(partition.cursor.source),
             str(partition.cursor.next_offset),
             _shown(partition.emitted_offset),
@@ -66,9 +64,9 @@ def _show(found: Status) -> None:
             str(counts.held),
             "exact" if counts.balanced else "BROKEN",
         )
-    console.print(table)
+    out.print(partitions)
     for topic, reasons in found.reasons.items():
-        console.print(f"{topic}: " + ", ".join(f"{n} {reason}" for reason, n in reasons.items()))
+        out.print(f"{topic}: " + ", ".join(f"{n} {reason}" for reason, n in reasons.items()))
 
 
 def _shown(number: int | None) -> str:
