@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from schemas.verdict import Verdict
@@ -23,6 +23,8 @@ class Check:
     """One equality that must hold."""
 
     name: str
+    what: str
+    """The same for people."""
     expected: str
     found: str
     ok: bool
@@ -61,7 +63,7 @@ def prove(type_name: str, seen: Seen, truths: Truths) -> list[Check]:
         checks += [_money(seen, expected), _money_per_run(seen, expected)]
     else:
         checks.append(_receipts(seen, expected))
-    return [Check(f"{type_name}.{c.name}", c.expected, c.found, c.ok) for c in checks]
+    return [replace(check, name=f"{type_name}.{check.name}") for check in checks]
 
 
 def summarise(type_name: str, seen: Seen) -> Summary:
@@ -83,6 +85,7 @@ def _records_in(seen: Seen, expected: Expected) -> Check:
     counted = sum(tally.records_in for tally in seen.tallies)
     return Check(
         "every_record_went_in",
+        "every record went in",
         f"{expected.records} published",
         f"{len(seen.raw)} in the topic, {counted} counted by the gate",
         expected.records == len(seen.raw) == counted,
@@ -108,7 +111,13 @@ def _balance(seen: Seen, expected: Expected | None) -> Check:
             f"{expected.records} = {expected.committed} + {expected.duplicate}"
             f" + {expected.quarantined}"
         )
-    return Check("in_is_committed_duplicate_quarantined", wanted, found, ok and wanted == found)
+    return Check(
+        "in_is_committed_duplicate_quarantined",
+        "in = committed + duplicate + quarantined",
+        wanted,
+        found,
+        ok and wanted == found,
+    )
 
 
 def _each_record(seen: Seen, truths: Truths) -> Check:
@@ -127,7 +136,13 @@ def _each_record(seen: Seen, truths: Truths) -> Check:
         for partition, offset in wrong[:3]
     )
     found = f"{len(wrong)} otherwise" + (f" ({examples})" if wrong else "")
-    return Check("each_record_as_intended", "0 otherwise", found, not wrong)
+    return Check(
+        "each_record_as_intended",
+        "each record got the verdict it was made for",
+        "0 otherwise",
+        found,
+        not wrong,
+    )
 
 
 def _ledger_is_events(seen: Seen) -> Check:
@@ -139,7 +154,13 @@ def _ledger_is_events(seen: Seen) -> Check:
     if len(set(counts)) == 1 and not same:
         found += ", but not the same ones"
     ok = same and len(set(counts)) == 1
-    return Check("ledger_rows_are_keys_are_events", "equal, one to one", found, ok)
+    return Check(
+        "ledger_rows_are_keys_are_events",
+        "ledger rows = distinct keys = committed events",
+        "equal, one to one",
+        found,
+        ok,
+    )
 
 
 def _keys(seen: Seen, expected: Expected) -> Check:
@@ -148,6 +169,7 @@ def _keys(seen: Seen, expected: Expected) -> Check:
     missing, surplus = len(expected.identities - keys), len(keys - expected.identities)
     return Check(
         "keys_are_the_sources",
+        "keys in the ledger = keys of the source rows",
         f"{len(expected.identities)} keys",
         f"{len(keys)} keys, {missing} missing, {surplus} unknown",
         not missing and not surplus,
@@ -159,7 +181,9 @@ def _no_repeats(seen: Seen) -> Check:
     places = [booked.place for booked in seen.events]
     places += [reject.place for reject in seen.reject_events]
     repeats = len(places) - len(set(places))
-    return Check("no_event_twice", "0 repeats", f"{repeats} repeats", repeats == 0)
+    return Check(
+        "no_event_twice", "no event twice", "0 repeats", f"{repeats} repeats", repeats == 0
+    )
 
 
 def _quarantine_is_events(seen: Seen) -> Check:
@@ -167,7 +191,13 @@ def _quarantine_is_events(seen: Seen) -> Check:
     rows = Counter((reject.place, reject.reason) for reject in seen.quarantine)
     events = Counter((reject.place, reject.reason) for reject in seen.reject_events)
     found = f"{len(seen.quarantine)} rows, {len(seen.reject_events)} events"
-    return Check("quarantine_rows_are_events", "equal, one to one", found, rows == events)
+    return Check(
+        "quarantine_rows_are_events",
+        "quarantine rows = quarantine events",
+        "equal, one to one",
+        found,
+        rows == events,
+    )
 
 
 def _reasons(seen: Seen, expected: Expected) -> Check:
@@ -177,6 +207,7 @@ def _reasons(seen: Seen, expected: Expected) -> Check:
     apart = {r for r in found.keys() | wanted.keys() if found[r] != wanted[r]}
     return Check(
         "reasons_as_intended",
+        "rejects per reason = faults put in",
         _listed(wanted, apart) if apart else f"{len(wanted)} reasons, {wanted.total()} rejects",
         _listed(found, apart) if apart else f"{len(found)} reasons, {found.total()} rejects",
         not apart,
@@ -192,7 +223,13 @@ def _bytes_untouched(seen: Seen) -> Check:
     rejects = [*seen.quarantine, *seen.reject_events]
     changed = sum(r.digest is not None and r.digest != seen.raw.get(r.place) for r in rejects)
     changed += sum(r.digest is None for r in seen.quarantine)
-    return Check("rejects_kept_untouched", "0 changed", f"{changed} changed", changed == 0)
+    return Check(
+        "rejects_kept_untouched",
+        "rejects kept byte for byte",
+        "0 changed",
+        f"{changed} changed",
+        changed == 0,
+    )
 
 
 def _money(seen: Seen, expected: Expected) -> Check:
@@ -200,6 +237,7 @@ def _money(seen: Seen, expected: Expected) -> Check:
     wanted, events = expected.money, total(seen.events)
     return Check(
         "money_to_the_cent",
+        "money in the ledger = money of the source rows",
         f"{wanted:,}",
         f"{seen.ledger_total:,} in the ledger, {events:,} in the events",
         wanted == seen.ledger_total == events == total(seen.ledger),
@@ -216,13 +254,16 @@ def _money_per_run(seen: Seen, expected: Expected) -> Check:
         if not wanted.get(run) == ledger.get(run) == events.get(run)
     ]
     found = f"{len(ledger)} runs" + (f", {len(apart)} off" if apart else "")
-    return Check("money_of_each_run", f"{len(wanted)} runs", found, not apart)
+    return Check(
+        "money_of_each_run", "the same, run by run", f"{len(wanted)} runs", found, not apart
+    )
 
 
 def _receipts(seen: Seen, expected: Expected) -> Check:
     """Each signature of a committed DVIR has its row."""
     return Check(
         "signature_receipts",
+        "a row for every signature",
         f"{expected.receipts} rows",
         f"{seen.receipts} rows",
         seen.receipts == expected.receipts,

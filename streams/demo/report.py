@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from schemas.record_types import RECORD_TYPES
@@ -35,7 +37,7 @@ class Outcome:
 
     def add(self, name: str, *, expected: str, found: str, ok: bool) -> None:
         """One more thing that must hold."""
-        self.checks.append(Check(name, expected, found, ok))
+        self.checks.append(Check(name, name.replace("_", " "), expected, found, ok))
 
     @property
     def failed(self) -> list[str]:
@@ -68,31 +70,38 @@ class Outcome:
 
 
 def show(console: Console, outcome: Outcome) -> None:
-    """The tables and, as the last line, the verdict."""
+    """The tables and the proof."""
     if outcome.summaries:
-        console.print(_counts(outcome.summaries))
+        console.print(_counts(outcome))
         console.print(_quarantined(outcome.summaries))
         console.print(_rates(outcome))
-    console.print(_proof(outcome.checks))
+    _show_proof(console, outcome.checks)
+
+
+def show_verdict(console: Console, outcome: Outcome) -> None:
+    """The last line."""
     if outcome.ok:
         console.print(f"[bold green]OK[/] everything holds; {outcome.pace.total_s:.1f} s in all")
     else:
         console.print(f"[bold red]FAILED[/] {', '.join(outcome.failed) or 'nothing was proven'}")
 
 
-def _counts(summaries: Sequence[Summary]) -> Table:
-    table = Table("topic", title="What became of the records", title_justify="left")
-    for heading in ("in", "committed", "duplicate", "quarantined", "in balance"):
+def _counts(outcome: Outcome) -> Table:
+    table = Table(
+        "topic", title="What became of the records", title_justify="left", box=SIMPLE_HEAD
+    )
+    for heading in ("in", "committed", "duplicate", "quarantined", "balance", "per s"):
         table.add_column(heading, justify="right")
-    for s in summaries:
+    for s in outcome.summaries:
         numbers = (s.records_in, s.committed, s.duplicate, s.quarantined)
         cells = (f"{number:,}" for number in numbers)
-        table.add_row(f"{s.type_name}.raw", *cells, "yes" if s.balanced else "[red]NO")
+        rate = _rate(s.records_in, outcome.pace.gate_s)
+        table.add_row(f"{s.type_name}.raw", *cells, "exact" if s.balanced else "[red]OFF", rate)
     return table
 
 
 def _quarantined(summaries: Sequence[Summary]) -> Table:
-    table = Table("reason", title="Quarantined", title_justify="left")
+    table = Table("reason", title="Quarantined", title_justify="left", box=SIMPLE_HEAD)
     for s in summaries:
         table.add_column(s.type_name, justify="right")
     for reason in sorted({reason for s in summaries for reason in s.reasons}):
@@ -104,9 +113,8 @@ def _rates(outcome: Outcome) -> str:
     records = sum(s.records_in for s in outcome.summaries)
     pace = outcome.pace
     return (
-        f"published {records:,} in {pace.publish_s:.1f} s ({_rate(records, pace.publish_s)}/s); "
-        f"through the gate in {pace.gate_s:.1f} s of work ({_rate(records, pace.gate_s)}/s, one "
-        "worker, small batches)\n"
+        f"published at {_rate(records, pace.publish_s)}/s; through the gate at "
+        f"{_rate(records, pace.gate_s)}/s: {pace.gate_s:.1f} s of work of one worker\n"
     )
 
 
@@ -114,11 +122,16 @@ def _rate(records: int, seconds: float) -> str:
     return f"{records / seconds:,.0f}" if seconds > 0 else "-"
 
 
-def _proof(checks: Sequence[Check]) -> Table:
-    table = Table("", "proof, read from outside", "expected", "found", title_justify="left")
+def _show_proof(console: Console, checks: Sequence[Check]) -> None:
+    """One line per check; what was expected is said where it was not found."""
+    console.print("[italic]Proof, read from outside[/]")
     for check in checks:
-        table.add_row("[green]✓" if check.ok else "[red]✗", check.name, check.expected, check.found)
-    return table
+        subject = check.name.partition(".")[0] if "." in check.name else "run"
+        line = f"{subject:8}{check.what}: {check.found}"
+        mark = "[green]✓[/]" if check.ok else "[red]✗[/]"
+        if not check.ok:
+            line += f" (expected: {check.expected})"
+        console.print(f"{mark} {escape(line)}", soft_wrap=True, highlight=False)
 
 
 def look_around(console: Console, site: Site) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import asyncpg
+from aiokafka.errors import KafkaError
 from rich.console import Console
 
 from connectors.errors import Stop, WeighbridgeError
@@ -68,8 +70,10 @@ def run_demo(settings: Settings, options: Options, console: Console) -> Outcome:
         site.prepare(batch_records)
         try:
             asyncio.run(_demo(site, options, console, outcome))
-        except WeighbridgeError as error:
-            console.print(f"[red]{type(error).__name__}[/]: {error}", markup=True)
+        except (WeighbridgeError, KafkaError, asyncpg.PostgresError, OSError) as error:
+            # A driver's own text may quote values; ours says what to do.
+            said = f": {error}" if isinstance(error, WeighbridgeError) else ""
+            console.print(f"{type(error).__name__}{said}", style="red", markup=False)
             outcome.add("ran_to_its_end", expected="yes", found=type(error).__name__, ok=False)
         outcome.pace.total_s = time.monotonic() - began_s
         report.show(console, outcome)
@@ -77,6 +81,7 @@ def run_demo(settings: Settings, options: Options, console: Console) -> Outcome:
             console.print(f"the worker's log: {log_kept(site.folder)}")
         if options.keep:
             report.look_around(console, site)
+        report.show_verdict(console, outcome)
     return outcome
 
 
@@ -89,7 +94,9 @@ async def _demo(site: Site, options: Options, console: Console, outcome: Outcome
         code = await worker.stop()
     finally:
         await worker.abandon()
-    outcome.add("worker_stops_in_order", expected="exit code 0", found=f"{code}", ok=code == 0)
+    outcome.add(
+        "worker_stops_in_order", expected="exit code 0", found=f"exit code {code}", ok=code == 0
+    )
     with console.status("reading topics and tables from outside"):
         for name in RECORD_TYPES:
             seen = await look(site.outside, name)
@@ -125,6 +132,9 @@ async def _weigh(
     await worker.start()
     await gate.until("weighing on", lambda decided: decided >= records)
     await gate.drain()
+    console.print(
+        f"made good from the database after the crash: {worker.owed_partitions} partitions"
+    )
     left = [s for s in await watch.standings() if not watch.drained([s])]
     outcome.add(
         "decided_and_emitted_to_the_end",

@@ -7,13 +7,14 @@ database of their own, so a demo can neither find nor leave anything in anybody'
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
 from rich.console import Console
 
-from connectors.embedded.services import KAFKA_FOLDER, EmbeddedServices
+from connectors.embedded.services import (
+    KAFKA_FOLDER,
+    LOCK_FILE,
+    POSTGRES_FOLDER,
+    EmbeddedServices,
+)
 from connectors.errors import ConfigurationError, DatabaseUnavailable
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.topics import create_topics
@@ -32,13 +37,16 @@ from connectors.postgres.migrate import migrate
 from schemas.record_types import RECORD_TYPES
 from streams.demo.encoding import Encoder, schema_store_files
 from streams.demo.reading import Outside
-from streams.demo.worker_process import CONFIG_FILE, end_left_worker
+from streams.demo.worker_process import CONFIG_FILE, LOG_FILE, end_left_worker
 from streams.progress import download_progress
 from streams.settings import Settings
 
 FOLDER_PREFIX = "weighbridge-demo-"
+MARKER = "weighbridge-demo"
+"""File in every folder of a demo, locked while it runs: only such a folder is ever removed."""
 KEPT = "kept"
 """Empty file in a folder that is to stay: the next demo does not tidy it away."""
+STORE_FOLDER = "schema-store"
 PARTITIONS = 4
 SESSION_TIMEOUT_MS = 6_000
 """Kafka's own minimum: how long the killed worker's partitions wait for the next one."""
@@ -74,7 +82,7 @@ class Site:
         )
         types = list(RECORD_TYPES.values())
         asyncio.run(create_topics(kafka, types, partitions=PARTITIONS, replication=1))
-        store = self.folder / "schema-store"
+        store = self.folder / STORE_FOLDER
         store.mkdir(exist_ok=True)
         encoders = {name: Encoder(name) for name in ("payroll", "dvir")}
         for name, content in schema_store_files(encoders).items():
@@ -129,7 +137,7 @@ def _embedded(settings: Settings, console: Console, *, keep: bool) -> Iterator[S
     sweep()
     folder = _folder(settings)
     services = EmbeddedServices(folder)
-    try:
+    with _held(folder), _tidied(folder, services.stop):
         with download_progress(console) as progress:
             services.start(progress)
         yield Site(
@@ -143,36 +151,59 @@ def _embedded(settings: Settings, console: Console, *, keep: bool) -> Iterator[S
         )
         if keep:
             (folder / KEPT).touch()
-    finally:
-        if not (folder / KEPT).exists():
-            with undisturbed():
-                services.stop()
-                _remove(folder)
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not interrupt what cleans up after the first one."""
-    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)}
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a demo's folder, for as long as this process lives: the kernel's lock ends with it.
+
+    Raises `ConfigurationError` when another process holds it.
+    """
+    lock = os.open(folder / MARKER, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        message = f"a demo is running in {folder}"
+        raise ConfigurationError(message) from None
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def _tidied(folder: Path, stop: Callable[[], None]) -> Iterator[None]:
+    """Stop and remove everything at the end, unless it is to be kept."""
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        if not (folder / KEPT).exists():
+            # A second Ctrl-C must not interrupt what cleans up after the first one.
+            before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM)}
+            try:
+                stop()
+                _remove(folder)
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
 
 
 def _folder(settings: Settings) -> Path:
-    """The folder named by the user, which must not hold an earlier run, or a new one."""
-    if "data_dir" not in settings.model_fields_set:
-        return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)).resolve()
-    folder = settings.data_dir.expanduser().resolve()
-    if (folder / KAFKA_FOLDER).exists():
-        message = (
-            f"{folder} holds the data of an earlier run, and a demo counts from nothing: name an "
-            "empty folder, or end and remove that one with `weighbridge demo --stop --data-dir "
-            f"{folder}`"
-        )
-        raise ConfigurationError(message)
+    """A new folder, or the one named by the user: empty, for all in it is removed afterwards."""
+    if "data_dir" in settings.model_fields_set:
+        folder = settings.data_dir.expanduser().resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / MARKER).exists():
+            message = (
+                f"{folder} holds an earlier demo, and a demo counts from nothing: name another "
+                "folder, or end and remove that one with `weighbridge demo --stop --data-dir "
+                f"{folder}`"
+            )
+            raise ConfigurationError(message)
+        if any(folder.iterdir()):
+            message = f"{folder} is not empty: a demo needs a folder of its own"
+            raise ConfigurationError(message)
+    else:
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)).resolve()
     return folder
 
 
@@ -191,19 +222,23 @@ def sweep() -> int:
 def end_left(folder: Path) -> int:
     """End services and worker that were left in this folder, and remove it; how many processes.
 
-    Raises `ConfigurationError` when a running demo holds it.
+    Raises `ConfigurationError` when a running demo holds it, or it is not a demo's.
     """
     folder = folder.expanduser().resolve()
-    ended = EmbeddedServices(folder).end_leftovers() + end_left_worker(folder)
-    _remove(folder)
+    if not (folder / MARKER).exists():
+        message = f"{folder} is not the folder of a demo"
+        raise ConfigurationError(message)
+    with _held(folder):
+        ended = EmbeddedServices(folder).end_leftovers() + end_left_worker(folder)
+        _remove(folder)
     return ended
 
 
 def _remove(folder: Path) -> None:
     """Remove what a demo has put into its folder, and the folder if nothing else is in it."""
-    for name in ("kafka", "postgres", "schema-store", "worker"):
+    for name in (KAFKA_FOLDER, POSTGRES_FOLDER, STORE_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in ("services.lock", CONFIG_FILE, "worker.log", KEPT):
+    for name in (LOCK_FILE, CONFIG_FILE, LOG_FILE, KEPT, MARKER):
         (folder / name).unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
@@ -234,16 +269,17 @@ def _configured(settings: Settings, console: Console, *, keep: bool) -> Iterator
         topic_prefix=f"{name}.",
         embedded=False,
     )
-    try:
+
+    def remove() -> None:
+        try:
+            asyncio.run(_drop_topics(site))
+        finally:
+            asyncio.run(_in_database(owner_dsn, f'DROP DATABASE "{name}" WITH (FORCE)'))
+
+    with _held(folder), _tidied(folder, remove):
         yield site
         if keep:
             (folder / KEPT).touch()
-    finally:
-        if not (folder / KEPT).exists():
-            with undisturbed():
-                asyncio.run(_drop_topics(site))
-                asyncio.run(_in_database(owner_dsn, f'DROP DATABASE "{name}" WITH (FORCE)'))
-                _remove(folder)
 
 
 def _with_database(dsn: str, name: str) -> str:
@@ -270,15 +306,12 @@ async def _in_database(dsn: str, statement: str) -> None:
 
 
 async def _drop_topics(site: Site) -> None:
+    """Delete the demo's topics; Kafka forgets the group's offsets with them."""
     admin = AIOKafkaAdminClient(bootstrap_servers=site.kafka_bootstrap)
     await admin.start()
     try:
         own = [name for name in await admin.list_topics() if name.startswith(site.topic_prefix)]
         await admin.delete_topics(own)
-        # A worker that was killed is a member of the group until its session ends; then Kafka
-        # forgets the empty group by itself.
-        with suppress(KafkaError):
-            await admin.delete_consumer_groups([site.group])
     finally:
         await admin.close()
 
@@ -287,5 +320,5 @@ def log_kept(folder: Path) -> Path:
     """Move the worker's log out of a folder that is about to be removed."""
     kept = Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}failed-{os.getpid()}.log"
     with suppress(OSError):
-        shutil.copyfile(folder / "worker.log", kept)
+        shutil.copyfile(folder / LOG_FILE, kept)
     return kept

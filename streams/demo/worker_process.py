@@ -23,6 +23,8 @@ from streams.demo.reading import Outside
 STOP_DEADLINE_S = 30.0
 CONFIG_FILE = "weighbridge.toml"
 LOG_FILE = "worker.log"
+OWED = '"emitting_owed"'
+"""What the worker logs when it emits what a batch before the crash has settled (step (c))."""
 
 
 class WorkerEnded(WeighbridgeError):
@@ -71,6 +73,11 @@ class WorkerProcess:
             raise Stop(message) from None
         self._process = None
         return code
+
+    @property
+    def owed_partitions(self) -> int:
+        """How often an assignment found durable verdicts whose events were not out, by its log."""
+        return self.log.read_text(encoding="utf-8", errors="replace").count(OWED)
 
     def check(self) -> None:
         """Raises `WorkerEnded` unless it runs."""
