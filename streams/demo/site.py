@@ -229,7 +229,8 @@ def end_left(folder: Path) -> int:
         message = f"{folder} is not the folder of a demo"
         raise ConfigurationError(message)
     with _held(folder):
-        ended = EmbeddedServices(folder).end_leftovers() + end_left_worker(folder)
+        # The worker first: it stops in order only while its services are there.
+        ended = end_left_worker(folder) + EmbeddedServices(folder).end_leftovers()
         _remove(folder)
     return ended
 

@@ -105,23 +105,85 @@ def test_a_demo_on_configured_services_stays_apart(services: Services) -> None:
     assert asyncio.run(_databases(services.dsn())) == before
 
 
-@pytest.mark.services
-@pytest.mark.parametrize("after_s", [1.0, 6.0, 9.0])
-def test_ctrl_c_stops_everything(after_s: float) -> None:
-    """Interrupted at any moment, the demo ends with 130 and no process or folder stays behind."""
-    folder = Path("/tmp") / f"wb-demo-int-{os.getpid()}"  # noqa: S108 - open to PostgreSQL's user
-    process = subprocess.Popen(
+def begun(folder: Path, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", "streams.cli", "demo", "--data-dir", str(folder)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **environment},
     )
-    time.sleep(after_s)
-    process.send_signal(signal.SIGINT)
+
+
+def await_log(folder: Path, text: str) -> None:
+    """Wait until the demo's worker has logged this."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        log = folder / "worker.log"
+        if log.exists() and text in log.read_text(encoding="utf-8"):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"the worker did not log {text}")
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("what", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["starting", "weighing"])
+def test_told_to_stop_it_stops_everything(when: str, what: signal.Signals) -> None:
+    """Interrupted at any moment, the demo ends with 130 and no process or folder stays behind."""
+    folder = Path("/tmp") / f"wb-demo-int-{os.getpid()}"  # noqa: S108 - open to PostgreSQL's user
+    process = begun(folder)
+    if when == "weighing":
+        await_log(folder, "worker_started")
+    else:
+        time.sleep(1.5)
+    process.send_signal(what)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said[-4000:]
     assert leftovers(folder) == []
     assert not folder.exists()
+
+
+@pytest.mark.services
+def test_what_a_killed_demo_leaves_is_found_and_ended() -> None:
+    """After kill -9 of the demo, `--stop` ends servers and worker and removes the folder."""
+    folder = Path("/tmp") / f"wb-demo-kill-{os.getpid()}"  # noqa: S108 - open to PostgreSQL's user
+    process = begun(folder)
+    await_log(folder, "worker_started")
+    process.kill()
+    process.communicate(timeout=60)
+    assert len(leftovers(folder)) >= 3
+    refused = demo(*COUNTS, "--data-dir", str(folder))
+    assert refused.returncode == 2
+    assert "--stop" in refused.stderr
+    assert demo("--stop", "--data-dir", str(folder)).returncode == 0
+    assert leftovers(folder) == []
+    assert not folder.exists()
+
+
+@pytest.mark.services
+def test_kept_services_stay_up_and_say_so() -> None:
+    """`--keep` leaves both servers serving after the command has ended, until `--stop`."""
+    folder = Path("/tmp") / f"wb-demo-keep-{os.getpid()}"  # noqa: S108 - open to PostgreSQL's user
+    try:
+        ended = demo(*COUNTS, "--keep", "--data-dir", str(folder))
+        assert ended.returncode == 0, ended.stdout[-4000:]
+        assert "weighbridge status --config" in ended.stdout
+        assert ended.stdout.splitlines()[-1].startswith("OK")
+        dsn = next(w for w in ended.stdout.split() if w.startswith("postgresql://"))
+        assert "postgres" in asyncio.run(_databases(dsn))
+    finally:
+        demo("--stop", "--data-dir", str(folder))
+    assert leftovers(folder) == []
+
+
+@pytest.mark.parametrize("arguments", [["--stop"], []])
+def test_a_folder_that_is_not_a_demos_is_left_alone(arguments: list[str], tmp_path: Path) -> None:
+    """Neither a demo nor `--stop` touches a folder that holds anything else."""
+    (tmp_path / "weighbridge.toml").write_text('group = "mine"\n', encoding="utf-8")
+    ended = demo(*arguments, "--data-dir", str(tmp_path))
+    assert ended.returncode == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["weighbridge.toml"]
 
 
 def test_too_few_records_are_wrong_usage() -> None:
