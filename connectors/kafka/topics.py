@@ -6,13 +6,14 @@ because an event goes to the output partition with the number of its source. And
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from aiokafka.admin import NewTopic
 
-from connectors.errors import ConfigurationError
+from connectors.errors import BrokerUnavailable, ConfigurationError
 from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.settings import KafkaSettings
 from schemas.decision_set import Limits
@@ -30,6 +31,7 @@ MESSAGE_BYTES_DEFAULT = 1_048_588
 """Kafka's own default of max.message.bytes."""
 SAFE_REPLICATION = 3
 """From this many replicas on, an acknowledged write can be asked to be on two."""
+VISIBLE_TRIES, VISIBLE_PAUSE_S = 100, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ async def create_topics(
 ) -> list[str]:
     """Create the topics that are missing and return their names; existing ones are left alone.
 
+    Returns once the brokers show them: a created topic is not known everywhere at once.
+
     Raises `ConfigurationError` when the cluster refuses, `BrokerUnavailable` (retryable).
     """
     config = {
@@ -70,7 +74,13 @@ async def create_topics(
         NewTopic(name, number, replication, topic_configs=config) for name, number in names.items()
     ]
     async with KafkaAdmin(settings) as admin:
-        return await admin.create(topics)
+        created = await admin.create(topics)
+        for _ in range(VISIBLE_TRIES):
+            if not created or len(await admin.topics(created)) == len(created):
+                return created
+            await asyncio.sleep(VISIBLE_PAUSE_S)
+    message = "the topics were created, but the brokers do not show all of them yet; try again"
+    raise BrokerUnavailable(message)
 
 
 async def verify_topics(
