@@ -6,7 +6,10 @@ exist; `Metrics` turns the list into collectors of one registry.
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -131,6 +134,22 @@ class Metrics:
             raise TypeError(name)
         (collector.labels(*labels) if labels else collector).observe(value)
 
+    def watch(self, name: Name, read: Callable[[], float]) -> None:
+        """Let a gauge without labels be read anew at each exposition."""
+        collector = self._collectors[name]
+        if not isinstance(collector, Gauge):
+            raise TypeError(name)
+        collector.set_function(read)
+
     def exposition(self) -> bytes:
         """All metrics in Prometheus text format."""
         return generate_latest(self.registry)
+
+
+def resident_memory_bytes() -> float:
+    """Memory this process holds now; where the system does not tell, the most it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    return float(pages * resource.getpagesize())

@@ -9,7 +9,7 @@ import structlog
 
 from streams.app import Worker
 from streams.health import HealthServer, causes, now_s
-from streams.metrics import Metrics
+from streams.metrics import Metrics, resident_memory_bytes
 from streams.observer import Observer
 from streams.settings import Settings
 from streams.wiring import worker_parts
@@ -37,6 +37,7 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
     metrics = Metrics()
+    metrics.watch("weighbridge_resident_memory_bytes", resident_memory_bytes)
     async with worker_parts(settings, Observer(metrics, fatal)) as parts:
         worker = Worker(parts)
         health = HealthServer(

@@ -104,6 +104,7 @@ async def worker_parts(
                 )
             )
         )
+        observer.metrics.watch("weighbridge_database_connections_peak", lambda: pool.peak)
         await check_migrated(pool)
         emitters = await stack.enter_async_context(EmitterFactory(kafka))
         yield WorkerParts(

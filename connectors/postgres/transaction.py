@@ -248,7 +248,7 @@ class PostgresTransaction:
             await self._session.execute("RELEASE SAVEPOINT isolation")
             return Written()
         if len(records) > 1 and len(culprits) == len(records) and len(codes) == 1:
-            message = f"PostgreSQL refused every record of a batch with SQLSTATE {codes.pop()}"
+            message = f"PostgreSQL refused every record of a batch with {fault}"
             raise DatabaseUnavailable(message)
         await self._take_back()
         return Written(refused=culprits)

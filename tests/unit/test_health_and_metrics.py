@@ -10,7 +10,7 @@ import pytest
 from connectors.ports import Counts
 from schemas.envelope import Source
 from streams.health import ASSIGN_S, STALL_S, causes
-from streams.metrics import CATALOGUE, Metrics, Name
+from streams.metrics import CATALOGUE, Metrics, Name, resident_memory_bytes
 from streams.observer import STATES, Observer
 from streams.partition import LEGAL_MOVES, State
 
@@ -111,6 +111,18 @@ def test_metrics_refuse_the_wrong_kind() -> None:
         metrics.set("weighbridge_records_total", 1, "t", "0", "in")
     with pytest.raises(TypeError):
         metrics.observe("weighbridge_lag_records", 1, "t", "0")
+
+
+def test_watched_gauges_are_read_at_each_exposition() -> None:
+    """A gauge that follows something shows its value of that moment; memory is some megabytes."""
+    metrics = Metrics()
+    values = iter((1.0, 2.0))
+    metrics.watch("weighbridge_database_connections_peak", lambda: next(values))
+    assert b"weighbridge_database_connections_peak 1.0" in metrics.exposition()
+    assert b"weighbridge_database_connections_peak 2.0" in metrics.exposition()
+    with pytest.raises(TypeError):
+        metrics.watch("weighbridge_batches_total", lambda: 0.0)
+    assert 10_000_000 < resident_memory_bytes() < 10_000_000_000
 
 
 @dataclass

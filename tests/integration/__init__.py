@@ -1,0 +1,1 @@
+"""The whole stream, on real servers."""
