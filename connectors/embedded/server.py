@@ -36,6 +36,8 @@ from connectors.embedded.processes import (
 )
 from connectors.errors import ConfigurationError, invariant
 
+PORT_DEADLINE_S = 5.0
+
 
 class Server(ABC):
     """One server process on one data folder: start, stop, and the faults that tests need."""
@@ -173,7 +175,11 @@ class Server(ABC):
         """The port asked for; else the one of the run before if it is free; else a free one."""
         fixed = self._wanted_port if self._port is None else self._port
         if fixed is not None:
-            if not port_is_free(fixed):
+            # Of a server that has just ended, the kernel may not have closed every socket yet.
+            deadline = time.monotonic() + PORT_DEADLINE_S
+            while not (free := port_is_free(fixed)) and time.monotonic() < deadline:
+                time.sleep(POLL_INTERVAL_S)
+            if not free:
                 message = f"port {fixed} on 127.0.0.1, wanted for {self.name}, is in use"
                 raise ConfigurationError(message)
             return fixed
