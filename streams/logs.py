@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from typing import Literal, TextIO, cast
 
 import structlog
 
 CHATTY = ("aiokafka", "faust", "mode")
 """Libraries that log every retry of every connection as an error while a broker is away. What it
 means for a partition is in our own lines; theirs are shown at level debug."""
+
+
+class _StandardError:
+    """Whatever standard error is at the time: loggers are cached, and outlive a redirection."""
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        """Flush."""
+        sys.stderr.flush()
 
 
 def configure(log_format: Literal["console", "json"], level: str) -> None:
@@ -30,7 +42,7 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
