@@ -6,6 +6,8 @@
     reading.py    what has been read of one partition and not yet handed out
     unreadable.py what stops a partition's reading, in words
     log.py        looking into a log without joining the group
+    log_access.py what assignment asks of a log; KafkaSource is one
+    lenient.py    decoding what aiokafka's consumer cannot get past
     emitter.py    KafkaEmitter: step 4, one Kafka transaction
     producer.py   aiokafka's transactional producer, stopped within a bound
     outbox.py     sending many plain records: what publishers use

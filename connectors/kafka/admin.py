@@ -12,8 +12,9 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
+from aiokafka.structs import OffsetAndMetadata
 
-from connectors.errors import ConfigurationError, Stop
+from connectors.errors import BrokerUnavailable, ConfigurationError, Stop
 from connectors.kafka.faults import bounded, translated
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.membership import Place
@@ -71,26 +72,34 @@ class KafkaAdmin:
 
         `AIOKafkaConsumer.committed` gives the number alone.
         """
-        place = TopicPartition(topic, partition)
-        async with self._call(f"{topic}/{partition}: committed offset of group {group}") as client:
-            offsets = await client.list_consumer_group_offsets(group, partitions=[place])
-        found = offsets.get(place)
-        if found is None or found.offset == _NO_OFFSET:
-            return None
-        return EmittedCursor(found.offset, found.metadata)
+        (found,) = (await self._offsets(group, [(topic, partition)])).values()
+        return None if found.offset == _NO_OFFSET else EmittedCursor(found.offset, found.metadata)
 
     async def group_offsets(self, group: str, places: Sequence[Place]) -> Mapping[Place, int]:
         """The group's committed offsets, for those of these partitions that have one."""
-        asked = [TopicPartition(*place) for place in places]
-        if not asked:
+        if not places:
             return {}
-        async with self._call(f"committed offsets of group {group}") as client:
+        offsets = await self._offsets(group, places)
+        return {place: found.offset for place, found in offsets.items() if found.offset >= 0}
+
+    async def _offsets(
+        self, group: str, places: Sequence[Place]
+    ) -> Mapping[Place, OffsetAndMetadata]:
+        """What the group's coordinator answers, for every one of these partitions.
+
+        aiokafka 0.14 overlooks the error of the answer as a whole, as from a coordinator that is
+        loading after a restart. Such an answer names no partition, where a group without offsets
+        gets one of -1 for each: taking the one for the other would forget what was emitted.
+        """
+        what = f"committed offsets of group {group}"
+        asked = [TopicPartition(*place) for place in places]
+        async with self._call(what) as client:
             offsets = await client.list_consumer_group_offsets(group, partitions=asked)
-        return {
-            (place.topic, place.partition): found.offset
-            for place, found in offsets.items()
-            if found.offset != _NO_OFFSET
-        }
+        missing = set(asked) - set(offsets)
+        if missing:
+            message = f"{what}: the coordinator did not answer for {len(missing)} partition(s)"
+            raise BrokerUnavailable(message)
+        return {(place.topic, place.partition): found for place, found in offsets.items()}
 
     async def stable_ends(self, places: Sequence[Place]) -> Mapping[Place, int]:
         """How far `read_committed` may read, for those of these partitions that exist."""

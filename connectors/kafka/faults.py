@@ -68,8 +68,10 @@ def _deepest(error: BaseException) -> BaseException:
 
 
 @asynccontextmanager
-async def bounded(what: str, deadline_s: float) -> AsyncIterator[None]:
-    """Run calls to the broker within a deadline, their errors as ours.
+async def bounded(
+    what: str, deadline_s: float, passing: tuple[type[Exception], ...] = ()
+) -> AsyncIterator[None]:
+    """Run calls to the broker within a deadline, their errors as ours; those in `passing` pass.
 
     Raises `BrokerUnavailable`, `Fenced`, `ConfigurationError`. aiokafka itself retries without end
     while a broker is away.
@@ -80,5 +82,7 @@ async def bounded(what: str, deadline_s: float) -> AsyncIterator[None]:
     except TimeoutError:
         message = f"{what}: not done within {deadline_s:g} s"
         raise BrokerUnavailable(message) from None
+    except passing:
+        raise
     except (kafka.KafkaError, OSError) as error:
         raise translated(what, error) from None

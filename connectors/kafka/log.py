@@ -7,32 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Self
+from collections.abc import Sequence
+from typing import Any, Self
 
-from aiokafka import AIOKafkaClient, AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaClient, TopicPartition
+from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED
 from aiokafka.errors import (
+    CorruptRecordException,
     KafkaError,
     LeaderNotAvailableError,
     NoError,
     OffsetOutOfRangeError,
     for_code,
 )
+from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
-from connectors.errors import Stop, invariant
+from connectors.errors import Stop
 from connectors.kafka.faults import bounded
+from connectors.kafka.lenient import decode_fetch
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.topic_ids import topic_ids
 from connectors.ports import LogRange
 from schemas.envelope import RawRecord
 
-# Kafka protocol, ListOffsets: isolation levels, and the timestamps that stand for both ends.
-_UNCOMMITTED, _COMMITTED = 0, 1
+# Kafka protocol, ListOffsets: the timestamps that stand for both ends of a log.
 _LATEST, _EARLIEST = -1, -2
 _CONSUMER_REPLICA = -1
 
+_OF_THE_LOG = (OffsetOutOfRangeError, CorruptRecordException)
+"""What a read may find; not trouble with the broker."""
 _RETRY_S = 0.1
-_POLL_MS = 200
 
 
 class KafkaLog:
@@ -45,10 +50,7 @@ class KafkaLog:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._client: AIOKafkaClient | None = None
-        self._consumer: AIOKafkaConsumer | None = None
-        self._client_lock = asyncio.Lock()
-        # aiokafka's `assign` replaces what is assigned: one record is looked up at a time.
-        self._consumer_lock = asyncio.Lock()
+        self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,13 +59,10 @@ class KafkaLog:
         await self.close()
 
     async def close(self) -> None:
-        """Release both connections; the next call opens others."""
+        """Release the connection; the next call opens another."""
         client, self._client = self._client, None
-        consumer, self._consumer = self._consumer, None
         if client is not None:
             await client.close()
-        if consumer is not None:
-            await consumer.stop()
 
     # -- topic -------------------------------------------------------------------------------------
 
@@ -87,41 +86,92 @@ class KafkaLog:
         place = TopicPartition(topic, partition)
         async with bounded(f"{topic}/{partition}: log range", self._settings.call_deadline_s):
             return LogRange(
-                start_offset=await self._offset(place, _COMMITTED, _EARLIEST),
-                last_stable_offset=await self._offset(place, _COMMITTED, _LATEST),
-                end_offset=await self._offset(place, _UNCOMMITTED, _LATEST),
+                start_offset=await self._offset(place, READ_COMMITTED, _EARLIEST),
+                last_stable_offset=await self._offset(place, READ_COMMITTED, _LATEST),
+                end_offset=await self._offset(place, READ_UNCOMMITTED, _LATEST),
             )
 
     async def _offset(self, place: TopicPartition, isolation: int, end: int) -> int:
-        """One end of the log, asked of the partition's leader until it answers."""
+        """One end of the log (ListOffsets)."""
+        asked = [(place.topic, [(place.partition, end)])]
+        request = OffsetRequest(_CONSUMER_REPLICA, isolation, asked)
+        response = await self._ask_leader(place, request)
+        ((_, ((_, error_code, _, offset),)),) = response.topics
+        _check(error_code)
+        return int(offset)
+
+    # -- records -----------------------------------------------------------------------------------
+
+    async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
+        """The record at exactly this offset, None if there is none (aged out, marker, no such).
+
+        A record is itself whether or not its transaction was aborted, and an open transaction
+        further on must not hide it: read uncommitted.
+        """
+        held = await self.log_range(topic, partition)
+        if not held.start_offset <= offset < held.end_offset:
+            return None
+        try:
+            found, _ = await self._read(topic, partition, offset, 1, READ_UNCOMMITTED)
+        except OffsetOutOfRangeError:
+            return None  # aged out since the range was asked
+        return found[0] if found and found[0].offset == offset else None
+
+    async def read_leniently(
+        self, topic: str, partition: int, offset: int, records_max: int
+    ) -> tuple[Sequence[RawRecord], int]:
+        """Committed records from `offset` on and the position after them; see `lenient`.
+
+        Raises aiokafka's `CorruptRecordException` for what cannot be decoded even so.
+        """
+        return await self._read(topic, partition, offset, records_max, READ_COMMITTED)
+
+    async def _read(
+        self, topic: str, partition: int, offset: int, records_max: int, isolation: int
+    ) -> tuple[Sequence[RawRecord], int]:
+        place = TopicPartition(topic, partition)
+        bytes_max = self._settings.fetch_partition_bytes_max
+        what = f"{topic}/{partition}: reading at offset {offset}"
+        async with bounded(what, self._settings.call_deadline_s, passing=_OF_THE_LOG):
+            response = await self._ask_leader(
+                place,
+                FetchRequest(
+                    self._settings.fetch_wait_ms_max,
+                    1,
+                    bytes_max,
+                    isolation,
+                    [(topic, [(partition, offset, bytes_max)])],
+                ),
+            )
+            ((_, ((_, error_code, _, _, _, aborted, *_, fetched),)),) = response.topics
+            _check(error_code)
+            return decode_fetch(
+                place, fetched, aborted, offset, isolation=isolation, records_max=records_max
+            )
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def _ask_leader(self, place: TopicPartition, request: Any) -> Any:  # noqa: ANN401 - untyped
+        """Send to the partition's leader, until one is known and answers."""
         client = await self._connected()
         while True:
+            await client.add_topic(place.topic)
+            leader = client.cluster.leader_for_partition(place)
             try:
-                return await self._ask_leader(client, place, isolation, end)
+                if leader is None or leader < 0:
+                    raise LeaderNotAvailableError
+                response = await client.send(leader, request)
+                ((_, ((_, error_code, *_),)),) = response.topics
+                if not for_code(error_code).retriable:
+                    return response
             except KafkaError as error:
                 if not error.retriable:
                     raise
-                await client.force_metadata_update()
-                await asyncio.sleep(_RETRY_S)
-
-    async def _ask_leader(
-        self, client: AIOKafkaClient, place: TopicPartition, isolation: int, end: int
-    ) -> int:
-        await client.add_topic(place.topic)
-        leader = client.cluster.leader_for_partition(place)
-        if leader is None or leader < 0:
-            raise LeaderNotAvailableError
-        request = OffsetRequest(
-            _CONSUMER_REPLICA, isolation, [(place.topic, [(place.partition, end)])]
-        )
-        response = await client.send(leader, request)
-        ((_, ((_, error_code, _, offset),)),) = response.topics
-        if error_code != NoError.errno:
-            raise for_code(error_code)
-        return int(offset)
+            await client.force_metadata_update()
+            await asyncio.sleep(_RETRY_S)
 
     async def _connected(self) -> AIOKafkaClient:
-        async with self._client_lock:
+        async with self._starting:
             if self._client is None:
                 client = AIOKafkaClient(**self._settings.client_options())
                 try:
@@ -132,55 +182,8 @@ class KafkaLog:
                 self._client = client
             return self._client
 
-    # -- one record --------------------------------------------------------------------------------
 
-    async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
-        """The record at exactly this offset, None if there is none (aged out, marker, no such)."""
-        held = await self.log_range(topic, partition)
-        if not held.start_offset <= offset < held.end_offset:
-            return None
-        place = TopicPartition(topic, partition)
-        what = f"{topic}/{partition}: record at offset {offset}"
-        async with self._consumer_lock, bounded(what, self._settings.call_deadline_s):
-            consumer = await self._reading()
-            consumer.assign([place])
-            consumer.seek(place, offset)
-            try:
-                return await _first_from(consumer, place, offset)
-            except OffsetOutOfRangeError:
-                return None  # aged out since the range was asked
-            finally:
-                # Nothing is prefetched between look-ups.
-                consumer.pause(place)
-
-    async def _reading(self) -> AIOKafkaConsumer:
-        if self._consumer is None:
-            consumer = AIOKafkaConsumer(
-                **self._settings.client_options(),
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                # A record is itself whether or not its transaction was aborted, and an open
-                # transaction further on must not hide it.
-                isolation_level="read_uncommitted",
-                max_partition_fetch_bytes=self._settings.fetch_partition_bytes_max,
-            )
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            self._consumer = consumer
-        return self._consumer
-
-
-async def _first_from(
-    consumer: AIOKafkaConsumer, place: TopicPartition, offset: int
-) -> RawRecord | None:
-    """The record at `offset`, once the consumer has read up to it or past it."""
-    while True:
-        found = await consumer.getmany(place, timeout_ms=_POLL_MS, max_records=1)
-        for record in found.get(place, ()):
-            invariant(record.offset >= offset, "Kafka returns records from the offset asked")
-            return record if record.offset == offset else None
-        if await consumer.position(place) > offset:
-            return None
+def _check(error_code: int) -> None:
+    """Raise what the broker answered, if it is an error."""
+    if error_code != NoError.errno:
+        raise for_code(error_code)

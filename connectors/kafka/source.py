@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-import uuid
 from bisect import bisect_right
 from collections.abc import Awaitable, Collection, Sequence
 from typing import NoReturn
@@ -27,17 +26,15 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerStoppedError, TopicPartition
 from aiokafka import errors as kafka
 
-from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost, Stop, invariant
+from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost, invariant
 from connectors.kafka import unreadable
-from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.faults import bounded, translated
-from connectors.kafka.log import KafkaLog
+from connectors.kafka.log_access import LogAccess
 from connectors.kafka.membership import Handover, Listener, Place, leave, make_consumer
 from connectors.kafka.reading import BatchBounds, Reading
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.unreadable import OF_SOME_PARTITION, PartitionStop
-from connectors.ports import Fetched, LogRange
-from schemas.envelope import RawRecord
+from connectors.ports import Fetched
 
 log = structlog.get_logger("weighbridge.source")
 
@@ -50,21 +47,19 @@ _NOTHING = TopicPartition("", -1)
 """Asking aiokafka for this counts as polling, waits as told, and takes no partition's records."""
 
 
-class KafkaSource:
+class KafkaSource(LogAccess):
     """Reads raw topics as a member of the group. One task at a time may call `next_batch`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
+        super().__init__(settings)
         self._settings = settings
         self._bounds = BatchBounds(
             settings.batch_records_max, settings.batch_bytes_max, settings.batch_linger_ms / 1000
         )
-        self._admin = KafkaAdmin(settings)
-        self._log = KafkaLog(settings)
         self._consumer: AIOKafkaConsumer | None = None
         self._topics: Sequence[str] = ()
         self._listener: Listener | None = None
         self._readings: dict[Place, Reading] = {}
-        self._topic_ids: dict[Place, uuid.UUID] = {}
         self._last_served: Place = ("", -1)
         self._check_topics_at_s = 0.0
 
@@ -151,7 +146,7 @@ class KafkaSource:
     def _forget(self, places: Collection[Place]) -> None:
         for place in places:
             self._readings.pop(place, None)
-            self._topic_ids.pop(place, None)
+        self._forget_topics(places)
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Read on from here; whatever was read of this partition before is dropped.
@@ -262,28 +257,15 @@ class KafkaSource:
                 current.add(records, records[-1].offset + 1, time.monotonic())
 
     async def _hand_out(self, place: Place) -> tuple[str, int, Fetched] | None:
-        """Cut the batch, once its topic is known to be the one that assignment looked into.
-
-        Ids are never used again: the same one after the fetch as before `seek` is the same log.
-        """
+        """Cut the batch, once its topic is known to be the one that assignment looked into."""
         reading = self._readings[place]
-        await self._same_topic(reading)
+        why = await self._why_not_same(reading.topic, reading.topic_id)
         if self._readings.get(place) is not reading:
             return None
+        if why is not None:
+            self._stop(place, why)
         self._last_served = place
         return reading.topic, reading.partition, reading.cut(self._bounds, time.monotonic())
-
-    async def _same_topic(self, reading: Reading) -> None:
-        """Raises `PartitionStop` if the topic is not the one that assignment looked into."""
-        place, looked_into = (reading.topic, reading.partition), reading.topic_id
-        if looked_into is None:
-            return
-        try:
-            now = await self._log.topic_id(reading.topic)
-        except Stop as stop:
-            self._stop(place, str(stop))
-        if now != looked_into:
-            self._stop(place, unreadable.recreated(reading.topic, looked_into, now))
 
     async def _check_topics(self) -> None:
         """Notice topics that went away or were replaced though nothing comes from them."""
@@ -293,7 +275,9 @@ class KafkaSource:
         for topic in self._topics:
             readings = [r for r in self._readings.values() if r.topic == topic]
             if readings:
-                await self._same_topic(readings[0])
+                why = await self._why_not_same(topic, readings[0].topic_id)
+                if why is not None:
+                    self._stop((topic, readings[0].partition), why)
             elif topic not in await self._admin.topics([topic]):  # given up without a word
                 log.error("topic_missing", topic=topic, group=self._settings.group)
 
@@ -313,6 +297,11 @@ class KafkaSource:
                 self._stop(place, unreadable.too_large(reading.reached))
             case kafka.UnsupportedCodecError():
                 raise unreadable.no_codec(reading.topic, error) from None
+            case UnicodeDecodeError():
+                try:
+                    await self._read_leniently(reading)
+                except (kafka.CorruptRecordException, kafka.OffsetOutOfRangeError) as found:
+                    await self._cannot_read(reading, found)
             case _ if isinstance(error, OF_SOME_PARTITION):
                 self._undecodable(reading, error)
             case _:
@@ -338,6 +327,14 @@ class KafkaSource:
     async def _out_of_range(self, place: Place, wanted: int) -> None:
         held = await self._log.log_range(*place)
         self._stop(place, unreadable.out_of_range(wanted, held.start_offset, held.end_offset))
+
+    async def _read_leniently(self, reading: Reading) -> None:
+        """Read past a header's name that is not UTF-8: the record is one like any other."""
+        place, wanted = (reading.topic, reading.partition), reading.wanted(self._bounds)
+        records, position = await self._log.read_leniently(*place, reading.reached, wanted)
+        if self._readings.get(place) is reading:
+            self._member().seek(TopicPartition(*place), position)
+            reading.add(records, position, time.monotonic())
 
     def _undecodable(self, reading: Reading, error: Exception) -> None:
         """A producer batch holds something that aiokafka cannot decode, perhaps after good records.
@@ -378,23 +375,3 @@ class KafkaSource:
             return None
         stable = self._last_stable_offset((topic, partition))
         return None if stable is None else max(0, stable - reading.begin)
-
-    async def cluster_id(self) -> str:
-        """The Kafka cluster's id. Raises `BrokerUnavailable`."""
-        return await self._admin.cluster_id()
-
-    async def partitions_of(self, topic: str) -> Sequence[int]:
-        """Partition numbers of a topic; none when there is no such topic."""
-        return sorted((await self._admin.topics([topic])).get(topic, {}))
-
-    async def log_range(self, topic: str, partition: int) -> LogRange:
-        """What the log holds now; remembers which topic it was, for the batches after `seek`.
-
-        Raises `Stop` when there is no such topic, `BrokerUnavailable` (retryable).
-        """
-        self._topic_ids[topic, partition] = await self._log.topic_id(topic)
-        return await self._log.log_range(topic, partition)
-
-    async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
-        """The record at exactly this offset, None if there is none. Raises like `log_range`."""
-        return await self._log.read_record(topic, partition, offset)

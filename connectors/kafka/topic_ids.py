@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, NoError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     AbstractType,
@@ -26,7 +26,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from connectors.errors import BrokerUnavailable
+from connectors.kafka.faults import translated
 
 _UUID_BYTES = 16
 _NO_ID = uuid.UUID(int=0)
@@ -123,15 +123,18 @@ async def topic_ids(
 ) -> Mapping[str, uuid.UUID | None]:
     """The present id of each topic, None for one that does not exist now.
 
-    Raises `BrokerUnavailable` (retryable).
+    Raises `BrokerUnavailable` (retryable), `ConfigurationError` when asking is not allowed.
     """
     try:
         response = await client.send(client.get_random_node(), _TopicIdRequest(topics))
     except KafkaError as error:
-        message = f"topic ids: {type(error).__name__}"
-        raise BrokerUnavailable(message) from None
+        what = "topic ids"
+        raise translated(what, error) from None
     found: dict[str, uuid.UUID | None] = dict.fromkeys(topics)
     for error_code, topic, topic_id, *_ in response.topics:
-        if error_code == 0 and topic in found:
+        if error_code == NoError.errno:
             found[topic] = uuid.UUID(bytes=topic_id)
+        elif error_code != UnknownTopicOrPartitionError.errno:
+            what = f"topic id of {topic}"
+            raise translated(what, for_code(error_code)())
     return found

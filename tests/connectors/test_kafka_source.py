@@ -15,6 +15,7 @@ from aiokafka import errors as kafka_errors
 from aiokafka.record.util import calc_crc32c
 
 from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost
+from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.unreadable import PartitionStop
 from tests.connectors.kafka_tools import (
@@ -304,13 +305,64 @@ async def test_an_offset_out_of_range_stops_that_partition_alone(
     assert (partition, len(fetched.records)) == (1, 5)
 
 
-async def test_a_record_with_an_unreadable_header_name_stops_after_its_good_neighbours(
+async def test_a_header_name_that_is_not_utf8_costs_nobody_anything(
     kafka: KafkaSettings, raw: str
 ) -> None:
-    """aiokafka cannot decode it; what comes before is handed out, then the offset is named."""
+    """aiokafka's consumer cannot get past it; the record is delivered, and so are all others."""
     await produce(kafka, raw, 0, numbers(0, 3))
     async with producer(kafka) as client:
         await _send_broken_header(client, raw)
+    await produce(kafka, raw, 0, numbers(3, 6))
+    async with member(kafka, [raw]) as one:
+        one.source.seek(raw, 0, 0)
+        records, at = [], 0
+        while at < 9:
+            _, _, fetched = await one.batch()
+            assert fetched.begin == at
+            at = fetched.next_offset
+            records += fetched.records
+        odd = await one.source.read_record(raw, 0, 4)
+    values = [*numbers(0, 3), b"before", b"odd", b"after", *numbers(3, 6)]
+    assert [record.value for record in records] == values
+    assert [record.offset for record in records] == list(range(9))
+    assert records[4].headers == (("\ufffdQQQ", b"\xff\x00"), ("plain", None))
+    assert odd is not None
+    assert (odd.value, odd.timestamp, odd.headers) == (b"odd", 5, records[4].headers)
+
+
+async def test_a_header_name_that_is_not_utf8_in_an_aborted_transaction_stays_invisible(
+    kafka: KafkaSettings, raw: str
+) -> None:
+    """Reading leniently is still reading committed records only."""
+    async with producer(kafka, transactional_id=f"odd/{raw}") as client:
+        await client.begin_transaction()
+        await _send_broken_header(client, raw)
+        await client.abort_transaction()
+        await client.begin_transaction()
+        await _send_broken_header(client, raw)
+        await client.commit_transaction()
+    async with member(kafka, [raw]) as one:
+        one.source.seek(raw, 0, 0)
+        records, at = [], 0
+        while at < 8:
+            _, _, fetched = await one.batch()
+            at = fetched.next_offset
+            records += fetched.records
+    assert [(r.offset, r.value) for r in records] == [(4, b"before"), (5, b"odd"), (6, b"after")]
+
+
+async def test_a_record_that_is_damaged_stops_after_its_good_neighbours(
+    kafka: KafkaSettings, raw: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What can be read before it is handed out, then its offset is named."""
+    await produce(kafka, raw, 0, numbers(0, 3))
+    async with producer(kafka) as client:
+        await _send_broken_header(client, raw)
+
+    async def damaged(*_: object) -> None:
+        raise kafka_errors.CorruptRecordException
+
+    monkeypatch.setattr(KafkaLog, "read_leniently", damaged)
     async with member(kafka, [raw]) as one:
         one.source.seek(raw, 0, 0)
         values: list[bytes | None] = []
@@ -323,13 +375,20 @@ async def test_a_record_with_an_unreadable_header_name_stops_after_its_good_neig
 
 
 async def _send_broken_header(client: AIOKafkaProducer, topic: str) -> None:
+    """Three records in one batch; the second has a header whose name begins with 0xFF."""
     batch = client.create_batch()
-    for value, headers in ((b"before", []), (b"broken", [("QQQQ", b"")]), (b"after", [])):
-        batch.append(timestamp=None, key=b"k", value=value, headers=headers)
-    raw = bytearray(batch._build())
-    raw[raw.index(b"QQQQ")] = 0xFF
-    struct.pack_into(">I", raw, 17, calc_crc32c(bytes(raw[21:])))
-    batch._buffer = raw
+    odd_headers = [("QQQQ", b"\xff\x00"), ("plain", None)]
+    for value, headers in ((b"before", []), (b"odd", odd_headers), (b"after", [])):
+        batch.append(timestamp=5, key=b"k", value=value, headers=headers)
+    build = batch._build
+
+    def broken() -> bytearray:
+        raw = bytearray(build())
+        raw[raw.index(b"QQQQ")] = 0xFF
+        struct.pack_into(">I", raw, 17, calc_crc32c(bytes(raw[21:])))
+        return raw
+
+    batch._build = broken
     await (await client.send_batch(batch, topic, partition=0))
 
 
