@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from connectors.embedded.kafka import EmbeddedKafka
 from connectors.embedded.postgres import EmbeddedPostgres
 from connectors.embedded.server import Server
 from connectors.embedded.services import EmbeddedServices
+from connectors.errors import ConfigurationError
 
 KAFKA_VARIABLE = "WEIGHBRIDGE_TEST_KAFKA"
 POSTGRES_VARIABLE = "WEIGHBRIDGE_TEST_POSTGRES"
@@ -32,6 +34,9 @@ WORKER_ROLE = "weighbridge_worker"
 TEMPLATE = "weighbridge_template"
 
 COORDINATOR_TRIES = 300
+
+PREFIX = "wb-tests-"
+YOUNG_S = 60
 
 T = TypeVar("T")
 
@@ -85,13 +90,27 @@ class ExternalPostgres:
         return self._parts._replace(netloc=netloc, path=f"/{quote(database)}").geturl()
 
 
+def sweep() -> None:
+    """End servers of test sessions that were killed, and remove their data."""
+    for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        # One that is younger may belong to a session that has not taken its lock yet.
+        if time.time() - folder.stat().st_mtime < YOUNG_S:
+            continue
+        try:
+            EmbeddedServices(folder).end_leftovers()
+        except ConfigurationError:
+            continue  # A session that runs now.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Services:
     """What the fixture `services` gives."""
 
     def __init__(self) -> None:
+        sweep()
         # Not below pytest's own temporary folders: those are closed to the user that PostgreSQL
         # runs as when root runs the tests, and too long for a socket's path.
-        self._folder = Path(tempfile.mkdtemp(prefix="wb-tests-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._embedded = EmbeddedServices(self._folder, fsync=False)
         self._kafka_address = os.environ.get(KAFKA_VARIABLE)
         dsn = os.environ.get(POSTGRES_VARIABLE)
