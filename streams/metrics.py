@@ -146,10 +146,10 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def resident_memory_bytes() -> float:
+def resident_memory_bytes() -> int:
     """Memory this process holds now; where the system does not tell, the most it ever held."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
-        return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-    return float(pages * resource.getpagesize())
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()

@@ -24,10 +24,8 @@ from enum import Enum
 import structlog
 
 from connectors.errors import (
-    ConfigurationError,
     DatabaseTimeout,
     InfrastructureError,
-    InvariantViolation,
     OwnershipLost,
     Stop,
     StopAll,
@@ -178,7 +176,7 @@ class Partition:
             except (InfrastructureError, OwnershipLost, TimeoutError) as error:
                 await self._wait(error)
                 self._move(State.ASSIGNING, f"assigning again after {type(error).__name__}")
-            except (InvariantViolation, ConfigurationError) as error:
+            except Exception as error:  # noqa: BLE001 - or the task would end unseen, for good
                 self._ports.observer.fatal(error)
                 return
             else:
