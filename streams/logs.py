@@ -42,7 +42,7 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _StandardError())),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _StandardError())),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
