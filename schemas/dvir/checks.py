@@ -193,8 +193,7 @@ def _flags(dvir: Dvir, facts: Facts, limits: Limits) -> list[str]:
     vins = [unit.vin for unit in dvir.units if unit.vin is not None]
     odometers = [unit for unit in dvir.units if unit.odometer_m is not None]
     remarks = {
-        Flag.CLOCK_AHEAD: ahead_us is not None
-        and ahead_us > limits.clock_ahead_flag_s * SECOND_US,
+        Flag.CLOCK_AHEAD: ahead_us is not None and ahead_us > limits.clock_ahead_flag_s * SECOND_US,
         Flag.VIN_CHECK_DIGIT: any(check_digit_fails(vin) for vin in vins),
         Flag.VIN_PLACEHOLDER: any(is_placeholder(vin) for vin in vins),
         Flag.ODOMETER_UNIT_MISSING: any(u.odometer_source_unit is None for u in odometers),
