@@ -76,7 +76,7 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
     correlation = correlation_id(facts, members.get("correlation_id"))
     critical = looks_critical(members)
     given = members.get("idempotency_key")
-    found = validate(Dvir, members)
+    found = _read(members)
     if given is None or blank(given):
         rest = [] if isinstance(found, Dvir) else found[1]
         rest = [violation for violation in rest if violation.path != "idempotency_key"]
@@ -99,6 +99,26 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
         violations = [Violation("", str(error))]
         return _refusal(Reason.SCHEMA_VIOLATION, violations, key, correlation, critical=critical)
     return _fit(found, members, facts, decision_set, key, body, correlation)
+
+
+def _read(members: Mapping[str, object]) -> Dvir | tuple[Reason, list[Violation]]:
+    """The model, with null read as absent: vendors write null for what they do not know, and the
+    digest does not tell the two apart. Nulls are taken out only when there is something to gain."""
+    found = validate(Dvir, members)
+    if isinstance(found, Dvir):
+        return found
+    present = {name: _without_nulls(one) for name, one in members.items() if one is not None}
+    return validate(Dvir, present)
+
+
+def _without_nulls(value: object) -> object:
+    """A member with null members left out, as deep as the contract goes. Elements of lists stay:
+    their places are the paths of violations."""
+    if isinstance(value, Mapping):
+        return {name: one for name, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_without_nulls(one) if isinstance(one, Mapping) else one for one in value]
+    return value
 
 
 def _refusal(

@@ -22,6 +22,8 @@ SIGNATURES_MAX = 16
 DEFECTS_MAX = 1_000
 ATTACHMENTS_MAX = 64
 UNIT_INDEX_MAX = UNITS_MAX - 1
+LONG_MAX = 2**63 - 1
+"""Avro's largest whole number, which the committed event must hold."""
 
 
 class Event(StrEnum):
@@ -198,7 +200,7 @@ class Attachment(Contract):
 
     sha256: Sha256
     media_type: Text200
-    bytes: Annotated[Whole, Field(ge=0)]
+    bytes: Annotated[Whole, Field(ge=0, le=LONG_MAX)]
     uri: Text2000 | None = None
     inline: Annotated[str, PlainValidator(_inline)] | None = None
     """Base64 (RFC 4648)."""
