@@ -1,7 +1,8 @@
 """Strict, lossless JSON (RFC 8259): numbers keep their own text, nothing is guessed or repaired.
 
-Duplicate members, NaN and Infinity, a byte order mark, empty values and nesting beyond a limit are
-`malformed_json`; text that is not UTF-8, or holds U+0000 or a lone surrogate, is `encoding`. Pure.
+Duplicate members, NaN and Infinity, a byte order mark, empty values, nesting beyond a limit and
+whatever does not begin as JSON does are `malformed_json`; text that is not UTF-8, or holds U+0000
+or a lone surrogate, is `encoding`. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import jiter
 
 from schemas.reasons import Reason
 
+DEPTH_MAX = 128
+"""Deepest nesting that any limit can allow: jiter reads 200 levels, and what takes values apart
+takes a few frames of Python's stack for each."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_BLANKS = b" \t\n\r"
+_BEGINNINGS = b'{["-0123456789tfn'
+"""Bytes that a JSON value begins with."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonFault(Exception):
@@ -42,9 +51,9 @@ def parse(value: bytes, depth_max: int) -> dict[str, Any]:
         )
     except ValueError:
         raise _diagnose(value) from None
-    if b"\\u0000" in value and any("\x00" in text for text in texts(found)):
+    if b"\\u0000" in value and not all(map(storable_text, texts(found))):
         raise JsonFault(Reason.ENCODING, "no U+0000 in text")
-    if value.count(b"[") + value.count(b"{") > depth_max and _depth(found) > depth_max:
+    if value.count(b"[") + value.count(b"{") > depth_max and depth_of(found) > depth_max:
         raise JsonFault(Reason.MALFORMED_JSON, f"nested at most {depth_max} deep")
     if type(found) is not dict:
         raise JsonFault(Reason.SCHEMA_VIOLATION, "a JSON object")
@@ -65,7 +74,13 @@ def texts(value: object) -> Iterator[str]:
             waiting += one
 
 
-def _depth(value: object) -> int:
+def storable_text(text: str) -> bool:
+    """Whether text is free of U+0000 and lone surrogates, which no database column takes."""
+    return "\x00" not in text and (text.isascii() or _SURROGATE.search(text) is None)
+
+
+def depth_of(value: object) -> int:
+    """How deep objects and lists are nested in each other; 0 for a scalar."""
     depth, level = 0, [value]
     while level := [one for one in level if isinstance(one, (dict, list))]:
         depth += 1
@@ -75,16 +90,30 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _diagnose(value: bytes) -> JsonFault:  # noqa: PLR0911 - one return per fault
-    """Why jiter refused it: the encoding comes before the syntax in the order of reasons."""
+def _diagnose(value: bytes) -> JsonFault:
+    """Why jiter refused it. Bytes that are no JSON at all are that, whatever their encoding; in
+    JSON the encoding comes before the syntax, as in the order of reasons."""
+    if not value:
+        return JsonFault(Reason.MALFORMED_JSON, "not empty")
+    if value.startswith(_BYTE_ORDER_MARK):
+        return JsonFault(Reason.MALFORMED_JSON, "no byte order mark")
+    if value.lstrip(_BLANKS)[:1] not in _FIRST:
+        return JsonFault(
+            Reason.MALFORMED_JSON, f"JSON or framed Avro; it begins with 0x{value[0]:02x}"
+        )
     try:
         text = value.decode("utf-8")
     except UnicodeDecodeError:
         return JsonFault(Reason.ENCODING, "text is UTF-8")
-    if not text:
-        return JsonFault(Reason.MALFORMED_JSON, "not empty")
-    if text.startswith("\ufeff"):
-        return JsonFault(Reason.MALFORMED_JSON, "no byte order mark")
+    if "\x00" in text:
+        return JsonFault(Reason.ENCODING, "no U+0000 in text")
+    return _diagnose_text(text)
+
+
+_FIRST = frozenset(_BEGINNINGS[at : at + 1] for at in range(len(_BEGINNINGS)))
+
+
+def _diagnose_text(text: str) -> JsonFault:
     pairs: list[bool] = []
     try:
         found = json.loads(
@@ -96,7 +125,7 @@ def _diagnose(value: bytes) -> JsonFault:  # noqa: PLR0911 - one return per faul
         )
     except (ValueError, RecursionError):
         return JsonFault(Reason.MALFORMED_JSON, "JSON as in RFC 8259")
-    if any(_SURROGATE.search(one) or "\x00" in one for one in texts(found)):
+    if not all(map(storable_text, texts(found))):
         return JsonFault(Reason.ENCODING, "no lone surrogate and no U+0000 in text")
     if pairs:
         return JsonFault(Reason.MALFORMED_JSON, "every member once")

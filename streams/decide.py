@@ -26,7 +26,7 @@ from schemas.avro_writers import writer_faults
 from schemas.decision_set import DecisionSet
 from schemas.envelope import RawRecord, Source, last_header
 from schemas.exact import instant_of, micros
-from schemas.json_strict import JsonFault, parse
+from schemas.json_strict import DEPTH_MAX, JsonFault, parse
 from schemas.quarantine import storable
 from schemas.reasons import PRECEDENCE, Reason
 from schemas.record_type import Facts, Fit, RecordType, Refusal
@@ -92,7 +92,8 @@ def decide(
         rule = storable(why.decode("utf-8", "replace")) or "the publisher could not map the row"
         return _refused(record, source, Reason.MALFORMED_ROW, (Violation("", rule),))
     try:
-        members, writer = _members(value, record_type, limits.json_depth_max, schemas)
+        depth_max = min(limits.json_depth_max, DEPTH_MAX)
+        members, writer = _members(value, record_type, depth_max, schemas)
     except (JsonFault, AvroFault) as fault:
         path = fault.path if isinstance(fault, AvroFault) else ""
         return _refused(record, source, fault.reason, (Violation(path, fault.rule),))
@@ -113,14 +114,14 @@ def _members(
 ) -> tuple[Mapping[str, Any], AvroSchema | None]:
     """Told apart by the first bytes: Confluent framing, single-object encoding, else JSON."""
     if value[:1] == b"\x00":
-        return _avro(value, CONFLUENT_HEAD_BYTES, record_type, schemas)
+        return _avro(value, CONFLUENT_HEAD_BYTES, record_type, depth_max, schemas)
     if value[:2] == SINGLE_OBJECT_MARK:
-        return _avro(value, SINGLE_OBJECT_HEAD_BYTES, record_type, schemas)
+        return _avro(value, SINGLE_OBJECT_HEAD_BYTES, record_type, depth_max, schemas)
     return parse(value, depth_max), None
 
 
 def _avro(
-    value: bytes, head_bytes: int, record_type: RecordType, schemas: Schemas
+    value: bytes, head_bytes: int, record_type: RecordType, depth_max: int, schemas: Schemas
 ) -> tuple[Mapping[str, Any], AvroSchema]:
     ref = schema_ref(value)
     if ref is None:
@@ -128,7 +129,7 @@ def _avro(
     schema = own_schema(record_type, ref) or schemas.get(ref)
     if schema is None:
         raise AvroFault(Reason.UNKNOWN_SCHEMA, f"a schema the store has; it has no {ref}")
-    decoded = schema.decode(value, head_bytes)
+    decoded = schema.decode(value, head_bytes, depth_max)
     if not isinstance(decoded, dict):
         raise AvroFault(Reason.SCHEMA_VIOLATION, "an Avro record")
     return {name: one for name, one in decoded.items() if one is not None}, schema

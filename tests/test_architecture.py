@@ -54,7 +54,6 @@ IMPURE_MODULES = {
 CLOCK_CALLS = {"now", "utcnow", "today", "monotonic", "perf_counter"}
 
 LONG_MODULES = {
-    "schemas/avro_strict.py": "one decoder; its bounds and its resolution prove each other",
     "streams/partition.py": "one state machine; half of its moves would explain nothing",
     "connectors/memory.py": "three ports over one world, which only make sense read together",
 }
