@@ -7,7 +7,7 @@ decimal of the same scale, or text, which is then read by the amount grammar. Pu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,14 +15,20 @@ from schemas.avro_strict import AvroFault, AvroSchema
 from schemas.reasons import Reason
 
 _FLOATS = frozenset({"float", "double"})
+_DECIMAL_BASES = frozenset({"bytes", "fixed"})
+_NAMED = frozenset({"record", "error", "enum", "fixed"})
 
 
 @lru_cache(maxsize=1024)
 def _faults(writer: AvroSchema, reader: AvroSchema) -> tuple[tuple[Reason, str, str], ...]:
-    ours = dict(_decimals(reader.parsed, "", {}))
+    ours = {
+        path: kind.get("scale", 0)
+        for path, kind in _leaves(reader.parsed, "", _named(reader.parsed), None)
+        if isinstance(kind, dict) and kind.get("logicalType") == "decimal"
+    }
     found = [
         (reason, path, rule)
-        for path, kind in _leaves(writer.parsed, "", {}, frozenset())
+        for path, kind in _leaves(writer.parsed, "", _named(writer.parsed), frozenset(ours))
         if path in ours and (fault := _against(kind, ours[path])) is not None
         for reason, rule in (fault,)
     ]
@@ -40,44 +46,63 @@ def writer_faults(writer: AvroSchema, reader: AvroSchema) -> Iterator[AvroFault]
 def _against(kind: Any, scale: int) -> tuple[Reason, str] | None:  # noqa: ANN401 - decoded JSON
     """The fault of one branch of a writer's type where our decimal has this scale."""
     if isinstance(kind, dict):
-        if kind.get("logicalType") == "decimal" and kind.get("scale", 0) == scale:
+        decimal = kind.get("logicalType") == "decimal" and kind.get("type") in _DECIMAL_BASES
+        if decimal and kind.get("scale", 0) == scale:
             return None
-    elif kind in _FLOATS:
+        kind = kind.get("type")  # Avro ignores a logical type that does not belong to its base
+        if decimal:
+            return _foreign(scale)
+    if kind in _FLOATS:
         return Reason.FLOAT_MONEY, "a decimal or text; the writer's schema says binary float"
-    elif kind in {"null", "string"}:
-        return None
+    return None if kind in {"null", "string"} else _foreign(scale)
+
+
+def _foreign(scale: int) -> tuple[Reason, str]:
     return Reason.SCHEMA_VIOLATION, f"a decimal of scale {scale} or text in the writer's schema"
 
 
-def _decimals(schema: Any, path: str, named: dict[str, Any]) -> Iterator[tuple[str, int]]:  # noqa: ANN401
-    for place, kind in _leaves(schema, path, named, frozenset()):
-        if isinstance(kind, dict) and kind.get("logicalType") == "decimal":
-            yield place, kind.get("scale", 0)
+def _named(schema: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
+    """The named types that a schema defines, wherever it does."""
+    found: dict[str, Any] = {}
+    waiting = [schema]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if isinstance(one.get("type"), str) and one["type"] in _NAMED and "name" in one:
+                found[one["name"]] = one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+    return found
 
 
 def _leaves(
     schema: Any,  # noqa: ANN401 - decoded JSON
     path: str,
-    named: dict[str, Any],
-    inside: frozenset[str],
+    named: Mapping[str, Any],
+    sought: frozenset[str] | None,
 ) -> Iterator[tuple[str, Any]]:
-    """Every field path with each branch of its type; list items have `[]` in their path."""
-    if isinstance(schema, list):
+    """Every field path with each branch of its type; list items have `[]` in their path.
+
+    Only ways that lead to a path that is sought are gone (None: all), so a schema that refers to
+    its own types over and over costs no more than ours.
+    """
+    if sought is not None and not any(one.startswith(path) for one in sought):
+        return
+    if isinstance(schema, str):
+        schema = named.get(schema, schema)
+    if isinstance(schema, str):
+        yield path, schema
+    elif isinstance(schema, list):
         for branch in schema:
-            yield from _leaves(branch, path, named, inside)
-    elif isinstance(schema, str):
-        if schema in named and schema not in inside:
-            yield from _leaves(named[schema], path, named, inside | {schema})
-        else:
-            yield path, schema
+            yield from _leaves(branch, path, named, sought)
     elif schema.get("type") in {"record", "error"}:
-        named[schema["name"]] = schema
         for field in schema["fields"]:
             below = f"{path}.{field['name']}" if path else field["name"]
-            yield from _leaves(field["type"], below, named, inside | {schema["name"]})
+            yield from _leaves(field["type"], below, named, sought)
     elif schema.get("type") == "array":
-        yield from _leaves(schema["items"], f"{path}[]", named, inside)
-    elif isinstance(schema.get("type"), (dict, list)):
-        yield from _leaves(schema["type"], path, named, inside)
+        yield from _leaves(schema["items"], f"{path}[]", named, sought)
+    elif isinstance(schema.get("type"), (dict, list)) or schema.get("type") in named:
+        yield from _leaves(schema["type"], path, named, sought)
     else:
         yield path, schema if "logicalType" in schema else schema.get("type", schema)

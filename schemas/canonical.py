@@ -14,11 +14,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from decimal import Decimal
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
 
 from jiter import LosslessFloat
 
-from schemas.exact import plain
+from schemas.exact import instant_text, plain
 
 CANONICAL_VERSION = 1
 """Stored with every row; raised with any change of the form."""
@@ -51,19 +52,28 @@ def digest_of(body: str) -> bytes:
 def unknown(value: object) -> object:
     """An unknown member's value with nulls left out of objects and numbers by value.
 
-    Raises `ValueError` for what has no JSON form (NaN or an infinity from Avro).
+    Raises `ValueError` for what has no JSON form (NaN or an infinity from Avro) and for exponents
+    beyond any number.
     """
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else Decimal(value)
     if isinstance(value, LosslessFloat):
-        return _by_value(Decimal(bytes(value).decode("ascii")))
+        return _by_value(_decimal(bytes(value).decode("ascii")))
     if isinstance(value, Mapping):
         return {str(k): unknown(v) for k, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):
         return [unknown(v) for v in value]
     return _unknown_avro(value)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        message = "a number whose exponent has at most 18 digits"
+        raise ValueError(message) from None
 
 
 def _unknown_avro(value: object) -> object:
@@ -74,6 +84,8 @@ def _unknown_avro(value: object) -> object:
         return _by_value(Decimal(repr(value)))
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, datetime):
+        return instant_text(value)
     return str(value)
 
 

@@ -21,11 +21,12 @@ LAST_INSTANT = datetime(2200, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
 _AMOUNT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
-_AMOUNT_LENGTH_MAX = 64
+_AMOUNT_LENGTH_MAX = 400
+"""Zeros before and after an amount say nothing, but nobody writes more of them than this."""
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,6})?"
-    r"([Zz]|[+-][0-9]{2}:[0-9]{2})"
+    r"([Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
 
 
@@ -44,7 +45,7 @@ def decimal_of(value: object, precision: int, scale: int) -> Decimal:
     elif type(value) is LosslessFloat:
         text = bytes(value).decode("ascii")
     elif type(value) is int:
-        text = str(value) if -(10**_AMOUNT_LENGTH_MAX) < value < 10**_AMOUNT_LENGTH_MAX else "-"
+        return _decimal_of_decimal(Decimal(value), precision, scale)
     elif isinstance(value, Decimal):
         return _decimal_of_decimal(value, precision, scale)
     elif isinstance(value, float):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import fastavro
@@ -101,6 +101,10 @@ MALFORMED = [
     ({"type": "array", "items": "long"}, b"\x04\x02"),
     ({"type": "array", "items": "long"}, b"\x01\xff\x7f\x02"),
     ({"type": "map", "values": "long"}, b"\x04\x02a\x02\x02a\x02\x00"),
+    ({"type": "array", "items": "long"}, b"\x01\x04\x02\x00"),
+    ({"type": "map", "values": "null"}, b"\x01\x06\x02a\x00"),
+    ("long", b"\x82\x00"),
+    ("string", b"\x82\x80\x00a"),
     ("null", b"\x00"),
 ]
 
@@ -187,3 +191,82 @@ def test_a_writers_decimal_must_be_ours(kind: object, reason: Reason | None) -> 
     faults = list(writer_faults(writer, SCHEMA))
     assert [fault.reason for fault in faults] == ([] if reason is None else [reason])
     assert all(fault.path == "pay" for fault in faults)
+
+
+def _named_twice(scale: int) -> AvroSchema:
+    """A writer who names its decimal at one field and refers to it at the money."""
+    money = {**_money(scale), "type": "fixed", "name": "Money", "size": 8}
+    return _schema([{"name": "fee", "type": money}, {"name": "pay", "type": "Money"}])
+
+
+@pytest.mark.parametrize(("scale", "faults"), [(2, []), (3, [Reason.SCHEMA_VIOLATION])])
+def test_a_decimal_by_its_name(scale: int, faults: list[Reason]) -> None:
+    """A named type is looked up before it is judged."""
+    assert [fault.reason for fault in writer_faults(_named_twice(scale), SCHEMA)] == faults
+
+
+def test_a_logical_type_on_the_wrong_base_is_none() -> None:
+    """Avro ignores it, so cents in a long that calls itself a decimal are a whole number."""
+    cents = {"type": "long", "logicalType": "decimal", "precision": 4, "scale": 2}
+    writer = _schema([{"name": "pay", "type": cents}])
+    assert [fault.reason for fault in writer_faults(writer, SCHEMA)] == [Reason.SCHEMA_VIOLATION]
+    assert _one({"type": "long", "logicalType": "date"}, b"\x02") == 1
+
+
+def test_a_writers_schema_costs_no_more_than_ours() -> None:
+    """A schema that refers to its own types over and over is judged at once."""
+    kinds: Any = "double"
+    for level in range(40):
+        fields = [{"name": "a", "type": kinds}, {"name": "b", "type": f"L{level - 1}"}]
+        kinds = {"type": "record", "name": f"L{level}", "fields": fields[: 2 if level else 1]}
+    writer = _schema([{"name": "x", "type": kinds}, {"name": "pay", "type": "double"}])
+    assert [fault.path for fault in writer_faults(writer, SCHEMA)] == ["pay"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[" * 3_000, "5", "null", '"foo"', "{}", '{"type":"array"}', '{"type":"R"}'),
+        '{"type":"fixed","name":"F","size":-5}',
+        '{"type":"bytes","logicalType":"decimal","precision":1000000000,"scale":2}',
+        '{"type":"record","name":"R","fields":[{"name":"a\\u0000","type":"int"}]}',
+        '{"type":"enum","name":"E","symbols":["a\\ud800"]}',
+        '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}',
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_is_no_schema(text: str) -> None:
+    """A text that is no schema, or none that can be read safely, is a `ValueError`."""
+    with pytest.raises(ValueError, match="not an Avro schema"):
+        AvroSchema.from_text(text)
+
+
+def test_items_of_no_bytes_are_refused() -> None:
+    """Nested lists of nothing would make a short value a long work."""
+    nothing = {"type": "record", "name": "Nothing", "fields": []}
+    kind = {"type": "array", "items": {"type": "array", "items": nothing}}
+    assert _reason(kind, b"\x02\x02\x00\x00") is Reason.MALFORMED_AVRO
+    assert _one(kind, b"\x02\x00\x00") == [[]]
+
+
+def test_long_decimals_of_unknown_members_are_exact() -> None:
+    """Python's default precision of 28 digits rounds nothing here."""
+    schema = _schema([{"name": "f", "type": _money(3, 40)}])
+    exact = Decimal("1234567890123456789012345678901234567.123")
+    number = int(exact.scaleb(3, Context(prec=40)))
+    body = number.to_bytes(17, "big")
+    assert schema.decode(bytes([34]) + body, 0) == {"f": exact}
+
+
+@pytest.mark.parametrize(("levels", "fits"), [(9, True), (10, False)])
+def test_nesting_is_limited_as_in_json(levels: int, *, fits: bool) -> None:
+    """Depth counts records and lists inside each other, whatever the stack could take."""
+    text = '{"type":"record","name":"N","fields":[{"name":"n","type":["null","N"]}]}'
+    schema = AvroSchema.from_text(text)
+    value = b"\x02" * levels + b"\x00"
+    if fits:
+        assert schema.decode(value, 0, 10)
+        return
+    with pytest.raises(AvroFault) as caught:
+        schema.decode(value, 0, 10)
+    assert caught.value.reason is Reason.MALFORMED_AVRO
