@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated, TypeVar
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, StringConstraints, ValidationError
 
@@ -34,8 +35,19 @@ Model = TypeVar("Model", bound=BaseModel)
 
 CORRELATION_ID_MAX = 200
 
+
+def _magnitude(value: object) -> Decimal:
+    found = decimal_of(value, 14, 2)
+    if found < 0:
+        message = "not negative; a reversal carries a magnitude"
+        raise ValueError(message)
+    return found
+
+
 Money = Annotated[Decimal, PlainValidator(lambda value: decimal_of(value, 14, 2))]
 """decimal(14,2), exact."""
+Magnitude = Annotated[Decimal, PlainValidator(_magnitude)]
+"""decimal(14,2), exact, not negative."""
 Quantity = Annotated[Decimal, PlainValidator(lambda value: decimal_of(value, 9, 4))]
 """decimal(9,4), exact."""
 Day = Annotated[date, PlainValidator(date_of)]
@@ -44,6 +56,15 @@ Whole = Annotated[int, PlainValidator(integer_of)]
 Text64 = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=64)]
 Text200 = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=200)]
 Text2000 = Annotated[str, StringConstraints(strict=True, max_length=2000)]
+CorrelationId = Annotated[str, StringConstraints(strict=True, max_length=CORRELATION_ID_MAX)]
+"""Empty or blank is none: see `correlation_id`."""
+Name64 = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=64, pattern=r"[^\s]")
+]
+"""What names somebody or something: 1 to 64 characters, not all of them blank."""
+Name200 = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=200, pattern=r"[^\s]")
+]
 Printable128 = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[!-~]([ -~]{0,126}[!-~])?$")
 ]
@@ -65,7 +86,22 @@ class Contract(BaseModel):
 def validate(
     model: type[Model], members: Mapping[str, object]
 ) -> Model | tuple[Reason, list[Violation]]:
-    """The model, or why the members do not fit it: `float_money` or `schema_violation`."""
+    """The model, or why the members do not fit it: `float_money` or `schema_violation`.
+
+    Null is read as absent: publishers write null for what they do not know, and the digest does not
+    tell the two apart. Nulls are taken out only when there is something to gain.
+    """
+    found = _validate(model, members)
+    if isinstance(found, model):
+        return found
+    return _validate(
+        model, {n: _without_nulls(one) for n, one in members.items() if one is not None}
+    )
+
+
+def _validate(
+    model: type[Model], members: Mapping[str, object]
+) -> Model | tuple[Reason, list[Violation]]:
     try:
         return model.model_validate(members)
     except FloatMoneyError as error:
@@ -74,13 +110,30 @@ def validate(
         return Reason.SCHEMA_VIOLATION, violations_of(error)
 
 
+def _without_nulls(value: object) -> object:
+    """A member with null members left out, as deep as the contracts go. Elements of lists stay:
+    their places are the paths of violations."""
+    if isinstance(value, Mapping):
+        return {name: one for name, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_without_nulls(one) if isinstance(one, Mapping) else one for one in value]
+    return value
+
+
 def violations_of(error: ValidationError) -> list[Violation]:
     """Paths and rules of a validation error, never values; at most `VIOLATIONS_MAX`."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return [
-        Violation(_path(one["loc"]), one["msg"].removeprefix("Value error, "))
+        _violation(_path(one["loc"]), one["msg"].removeprefix("Value error, "))
         for one in found[:VIOLATIONS_MAX]
     ]
+
+
+def _violation(path: str, rule: str) -> Violation:
+    """A model's own rules, which concern several fields, name one of them: `path: rule`."""
+    if not path and ": " in rule:
+        path, rule = rule.split(": ", 1)
+    return Violation(path, rule)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -132,11 +185,44 @@ def _canonical(value: object, written: object) -> object:  # noqa: PLR0911 - one
     return value
 
 
-def unknown_body(model: type[BaseModel], members: Mapping[str, object]) -> str | None:
-    """Members the contract does not know as canonical JSON text, None when there are none."""
-    names = members.keys() - model.model_fields.keys()
-    kept = {name: unknown(members[name]) for name in names if members[name] is not None}
-    return canonical_body(kept) if kept else None
+def unknown_members(model: type[BaseModel], members: Mapping[str, Any]) -> dict[str, object]:
+    """What the contract does not know, at every depth, in the shape of the record: known members
+    appear only as far as they hold unknown ones, elements of lists keep their place.
+
+    With the contract's fields this is the whole content. Raises `ValueError`, see
+    `canonical.unknown`.
+    """
+    kept = {
+        name: unknown(members[name])
+        for name in members.keys() - model.model_fields.keys()
+        if members[name] is not None
+    }
+    for name, inner in _inner_models(model):
+        written = members.get(name)
+        if isinstance(written, Mapping):
+            if below := unknown_members(inner, written):
+                kept[name] = below
+        elif written:
+            items = [unknown_members(inner, one) for one in written]
+            if any(items):
+                kept[name] = items
+    return kept
+
+
+@lru_cache
+def _inner_models(model: type[BaseModel]) -> tuple[tuple[str, type[BaseModel]], ...]:
+    """Fields that hold a model, or a list of one."""
+    return tuple(
+        (name, inner)
+        for name, field in model.model_fields.items()
+        for inner in (field.annotation, *get_args(field.annotation))
+        if isinstance(inner, type) and issubclass(inner, BaseModel)
+    )
+
+
+def unknown_body(unknown_ones: Mapping[str, object]) -> str | None:
+    """Unknown members as canonical JSON text, None when there are none."""
+    return canonical_body(unknown_ones) if unknown_ones else None
 
 
 def correlation_id(facts: Facts, from_field: object) -> str:

@@ -19,6 +19,7 @@ from schemas.contract import (
     correlation_id,
     length_prefixed,
     unknown_body,
+    unknown_members,
     validate,
 )
 from schemas.decision_set import DecisionSet, Limits
@@ -76,7 +77,7 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
     correlation = correlation_id(facts, members.get("correlation_id"))
     critical = looks_critical(members)
     given = members.get("idempotency_key")
-    found = _read(members)
+    found = validate(Dvir, members)
     if given is None or blank(given):
         rest = [] if isinstance(found, Dvir) else found[1]
         rest = [violation for violation in rest if violation.path != "idempotency_key"]
@@ -99,26 +100,6 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
         violations = [Violation("", str(error))]
         return _refusal(Reason.SCHEMA_VIOLATION, violations, key, correlation, critical=critical)
     return _fit(found, members, facts, decision_set, key, body, correlation)
-
-
-def _read(members: Mapping[str, object]) -> Dvir | tuple[Reason, list[Violation]]:
-    """The model, with null read as absent: vendors write null for what they do not know, and the
-    digest does not tell the two apart. Nulls are taken out only when there is something to gain."""
-    found = validate(Dvir, members)
-    if isinstance(found, Dvir):
-        return found
-    present = {name: _without_nulls(one) for name, one in members.items() if one is not None}
-    return validate(Dvir, present)
-
-
-def _without_nulls(value: object) -> object:
-    """A member with null members left out, as deep as the contract goes. Elements of lists stay:
-    their places are the paths of violations."""
-    if isinstance(value, Mapping):
-        return {name: one for name, one in value.items() if one is not None}
-    if isinstance(value, list):
-        return [_without_nulls(one) if isinstance(one, Mapping) else one for one in value]
-    return value
 
 
 def _refusal(
@@ -289,7 +270,7 @@ def _fit(
         (key, ordinal, s.role.value, s.signer_id, s.signed_at, s.receipt)
         for ordinal, s in enumerate(dvir.signatures)
     )
-    event_value = _event(dvir, unknown_body(Dvir, members), row)
+    event_value = _event(dvir, unknown_body(unknown_members(Dvir, members)), row)
     return Fit(
         key,
         digest,
@@ -313,10 +294,11 @@ def event_of(row: Sequence[object]) -> tuple[bytes, bytes]:
     """The committed event's key and value, from a ledger row as written or as read back."""
     members = parse(str(row[_AT["body"]]).encode(), BODY_DEPTH_MAX)
     dvir = Dvir.model_validate({**members, "idempotency_key": row[_AT["idempotency_key"]]})
-    return dvir.units[0].identifier.encode(), _event(dvir, unknown_body(Dvir, members), row)
+    unknown_ones = unknown_body(unknown_members(Dvir, members))
+    return dvir.units[0].identifier.encode(), _event(dvir, unknown_ones, row)
 
 
-def _event(dvir: Dvir, unknown_members: str | None, row: Sequence[object]) -> bytes:
+def _event(dvir: Dvir, unknown_ones: str | None, row: Sequence[object]) -> bytes:
     """Avro single-object bytes: the contract's fields from the model, the rest from the row."""
     members = dvir.model_dump(exclude={"correlation_id"})
     stamped = {name: row[_AT[name]] for name in _STAMPED}
@@ -324,7 +306,7 @@ def _event(dvir: Dvir, unknown_members: str | None, row: Sequence[object]) -> by
         {
             **members,
             **stamped,
-            "unknown_members": unknown_members,
+            "unknown_members": unknown_ones,
             "topic": RAW_TOPIC,
             "offset": row[_AT["record_offset"]],
             "run": None,
@@ -349,6 +331,7 @@ _STAMPED = (
     "canonical_version",
     "decision_set",
     "contract_version",
+    "writer_schema",
     "correlation_id",
     "flags",
 )

@@ -13,7 +13,18 @@ from typing import Annotated, Self
 
 from pydantic import Field, PlainValidator, StringConstraints, model_validator
 
-from schemas.contract import Contract, Instant, Printable200, Text64, Text200, Text2000, Whole
+from schemas.contract import (
+    Contract,
+    CorrelationId,
+    Instant,
+    Name64,
+    Name200,
+    Printable200,
+    Text64,
+    Text200,
+    Text2000,
+    Whole,
+)
 from schemas.dvir.vin import FORM
 from schemas.exact import decimal_of
 
@@ -143,8 +154,8 @@ class Unit(Contract):
 
     role: UnitRole
     vin: Vin | None = None
-    legacy_serial: Text64 | None = None
-    unit_number: Text64 | None = None
+    legacy_serial: Name64 | None = None
+    unit_number: Name64 | None = None
     odometer_m: Metres | None = None
     odometer_source_unit: Text64 | None = None
     engine_hours: EngineHours | None = None
@@ -165,7 +176,7 @@ class Unit(Contract):
 class Certification(Contract):
     """Who certifies, when and how."""
 
-    by: Text200
+    by: Name200
     at: Instant
     method: Method
 
@@ -221,10 +232,10 @@ class Dvir(Contract):
     report_id: Text200 | None = None
     report_version: Text200 | None = None
     source_updated_at: Instant | None = None
-    correlation_id: Text200 | None = None
+    correlation_id: CorrelationId | None = None
     event: Event = Event.REPORT
     inspection_type: InspectionType = InspectionType.UNSPECIFIED
-    driver_id: Text64 | None = None
+    driver_id: Name64 | None = None
     inspected_at: Instant
     received_at: Instant | None = None
     units: Annotated[tuple[Unit, ...], Field(min_length=1, max_length=UNITS_MAX)]
@@ -245,9 +256,10 @@ class Dvir(Contract):
     def _consistent(self) -> Self:
         mechanics = self.inspection_type is InspectionType.MECHANIC
         if self.event is Event.REPORT and not mechanics and self.driver_id is None:
-            message = "driver_id is required for a report that is not a mechanic's"
+            message = "driver_id: required for a report that is not a mechanic's"
             raise ValueError(message)
-        if any(d.unit is not None and d.unit >= len(self.units) for d in self.defects):
-            message = "a defect names a unit that is not in the list"
-            raise ValueError(message)
+        for index, defect in enumerate(self.defects):
+            if defect.unit is not None and defect.unit >= len(self.units):
+                message = f"defects[{index}].unit: one of the units in the list"
+                raise ValueError(message)
         return self

@@ -10,8 +10,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from schemas.canonical import CANONICAL_VERSION, canonical_body, digest_of, unknown
-from schemas.contract import blank, correlation_id, length_prefixed, matches, validate
+from schemas.canonical import CANONICAL_VERSION, canonical_body, digest_of
+from schemas.contract import (
+    blank,
+    correlation_id,
+    length_prefixed,
+    matches,
+    unknown_body,
+    unknown_members,
+    validate,
+)
 from schemas.decision_set import DecisionSet
 from schemas.exact import days, plain, unscaled
 from schemas.json_strict import parse
@@ -48,8 +56,6 @@ LEDGER_COLUMNS = (
 )
 _AT = {name: index for index, name in enumerate(LEDGER_COLUMNS)}
 
-FIELDS = frozenset(PayrollStatement.model_fields)
-LINE_FIELDS = frozenset(Line.model_fields)
 OPTIONAL_AMOUNTS = ("net_pay", "ytd_gross", "hours")
 OPTIONAL_TEXTS = (
     "statement_id",
@@ -109,7 +115,8 @@ def _decide(
             correlation_id=correlation,
         )
     try:
-        body = canonical_body(canonical_members(statement, members))
+        unknown_ones = unknown_members(PayrollStatement, members)
+        body = canonical_body(canonical_members(statement, unknown_ones))
     except ValueError as error:
         violation = Violation("", str(error))
         return Refusal(Reason.SCHEMA_VIOLATION, (violation,), key, correlation_id=correlation)
@@ -158,7 +165,7 @@ def _decide(
         [],
         None if home is None else home.key,
     )
-    event_value = _event(statement, _unknown_body(members), row)
+    event_value = _event(statement, unknown_body(unknown_ones), row)
     return Fit(key, digest, row, (), statement.employee_id.encode(), event_value, correlation)
 
 
@@ -172,10 +179,10 @@ def _flags(statement: PayrollStatement) -> list[str]:
 
 
 def canonical_members(
-    statement: PayrollStatement, members: Mapping[str, object]
+    statement: PayrollStatement, unknown_ones: Mapping[str, object]
 ) -> dict[str, object]:
     """Prepared members for the canonical body: contract fields by value, unknown members kept;
-    absent, null and default-valued ones left out. Raises `ValueError`, see `canonical.unknown`."""
+    absent, null and default-valued ones left out."""
     found: dict[str, object] = {
         "employee_id": statement.employee_id,
         "pay_period_start": statement.pay_period_start.isoformat(),
@@ -195,34 +202,24 @@ def canonical_members(
         if amount is not None:
             found[name] = plain(amount)
     found |= {n: t for n in OPTIONAL_TEXTS if (t := getattr(statement, n)) is not None}
+    found |= unknown_ones
     for name in LISTS:
         lines: tuple[Line, ...] = getattr(statement, name)
         if lines:
-            found[name] = _canonical_lines(lines, members[name])
-    return found | _unknown_members(members)
-
-
-def _unknown_members(members: Mapping[str, object]) -> dict[str, object]:
-    return {n: unknown(members[n]) for n in members.keys() - FIELDS if members[n] is not None}
-
-
-def _canonical_lines(lines: Sequence[Line], written: object) -> list[dict[str, object]]:
-    found = []
-    for line, raw in zip(lines, written, strict=True):  # type: ignore[call-overload]
-        one: dict[str, object] = {"code": line.code, "amount": plain(line.amount)}
-        if line.ytd is not None:
-            one["ytd"] = plain(line.ytd)
-        for name in raw.keys() - LINE_FIELDS:
-            if raw[name] is not None:
-                one[name] = unknown(raw[name])
-        found.append(one)
+            found[name] = _canonical_lines(lines, unknown_ones.get(name))
     return found
 
 
-def _unknown_body(members: Mapping[str, object]) -> str | None:
-    """Unknown members as canonical JSON text, None when there are none."""
-    kept = _unknown_members(members)
-    return canonical_body(kept) if kept else None
+def _canonical_lines(lines: Sequence[Line], unknown_ones: object) -> list[dict[str, object]]:
+    found = []
+    for line in lines:
+        one: dict[str, object] = {"code": line.code, "amount": plain(line.amount)}
+        if line.ytd is not None:
+            one["ytd"] = plain(line.ytd)
+        found.append(one)
+    if isinstance(unknown_ones, list):
+        return [one | below for one, below in zip(found, unknown_ones, strict=True)]
+    return found
 
 
 # --- Committed event ------------------------------------------------------------------------------
@@ -232,10 +229,11 @@ def event_of(row: Sequence[object]) -> tuple[bytes, bytes]:
     """The committed event's key and value, from a ledger row as written or as read back."""
     members = parse(str(row[_AT["body"]]).encode(), BODY_DEPTH_MAX)
     statement = PayrollStatement.model_validate(members)
-    return statement.employee_id.encode(), _event(statement, _unknown_body(members), row)
+    unknown_ones = unknown_body(unknown_members(PayrollStatement, members))
+    return statement.employee_id.encode(), _event(statement, unknown_ones, row)
 
 
-def _event(statement: PayrollStatement, unknown_body: str | None, row: Sequence[object]) -> bytes:
+def _event(statement: PayrollStatement, unknown_ones: str | None, row: Sequence[object]) -> bytes:
     """Avro single-object bytes. Decimals, dates and instants are handed over in Avro's own form."""
     net_pay, ytd, hours = statement.net_pay, statement.ytd_gross, statement.hours
     key: bytes = row[0]  # type: ignore[assignment]
@@ -264,7 +262,7 @@ def _event(statement: PayrollStatement, unknown_body: str | None, row: Sequence[
             "currency": statement.currency,
             "tax_jurisdiction": statement.tax_jurisdiction,
             "residence_jurisdiction": statement.residence_jurisdiction,
-            "unknown_members": unknown_body,
+            "unknown_members": unknown_ones,
             "authority": row[_AT["authority"]],
             "authority_level": row[_AT["authority_level"]],
             "rule_ids": row[_AT["rule_ids"]],
@@ -279,6 +277,7 @@ def _event(statement: PayrollStatement, unknown_body: str | None, row: Sequence[
             "canonical_version": row[_AT["canonical_version"]],
             "decision_set": row[_AT["decision_set"]],
             "contract_version": row[_AT["contract_version"]],
+            "writer_schema": row[_AT["writer_schema"]],
             "correlation_id": row[_AT["correlation_id"]],
             "flags": row[_AT["flags"]],
             "run": None,

@@ -7,22 +7,37 @@ from typing import Annotated, Self
 
 from pydantic import Field, PlainValidator, StringConstraints, model_validator
 
-from schemas.contract import Contract, Day, Money, Printable128, Quantity, Text64, Text200
+from schemas.contract import (
+    Contract,
+    CorrelationId,
+    Day,
+    Magnitude,
+    Money,
+    Printable128,
+    Quantity,
+    Text64,
+    Text200,
+)
 
 LINES_MAX = 200
 """Most earnings, deductions or taxes of one statement."""
-PERIOD_DAYS_MAX = 366
-"""A pay period is at most one year."""
+STATEMENT_ID_LENGTH_MAX = 200
 
 DEFAULT_CURRENCY = "USD"
-# ISO 4217 currencies with two decimals that payrolls are run in.
+# ISO 4217, active codes whose minor unit is 2, without fund codes; ANG and BGN left it in 2025.
 CURRENCIES = frozenset(
     {
-        "AED", "ARS", "AUD", "BBD", "BGN", "BMD", "BOB", "BRL", "BSD", "BZD", "CAD", "CHF", "CNY",
-        "COP", "CRC", "CZK", "DKK", "DOP", "EGP", "EUR", "GBP", "GTQ", "HKD", "HNL", "HUF", "IDR",
-        "ILS", "INR", "JMD", "KES", "MAD", "MXN", "MYR", "NGN", "NIO", "NOK", "NZD", "PAB", "PEN",
-        "PHP", "PKR", "PLN", "QAR", "RON", "RSD", "SAR", "SEK", "SGD", "THB", "TRY", "TTD", "TWD",
-        "UAH", "USD", "UYU", "ZAR",
+        "AED", "AFN", "ALL", "AMD", "ANG", "AOA", "ARS", "AUD", "AWG", "AZN", "BAM", "BBD", "BDT",
+        "BGN", "BMD", "BND", "BOB", "BRL", "BSD", "BTN", "BWP", "BYN", "BZD", "CAD", "CDF", "CHF",
+        "CNY", "COP", "CRC", "CUP", "CVE", "CZK", "DKK", "DOP", "DZD", "EGP", "ERN", "ETB", "EUR",
+        "FJD", "FKP", "GBP", "GEL", "GHS", "GIP", "GMD", "GTQ", "GYD", "HKD", "HNL", "HTG", "HUF",
+        "IDR", "ILS", "INR", "IRR", "JMD", "KES", "KGS", "KHR", "KPW", "KYD", "KZT", "LAK", "LBP",
+        "LKR", "LRD", "LSL", "MAD", "MDL", "MGA", "MKD", "MMK", "MNT", "MOP", "MRU", "MUR", "MVR",
+        "MWK", "MXN", "MYR", "MZN", "NAD", "NGN", "NIO", "NOK", "NPR", "NZD", "PAB", "PEN", "PGK",
+        "PHP", "PKR", "PLN", "QAR", "RON", "RSD", "RUB", "SAR", "SBD", "SCR", "SDG", "SEK", "SGD",
+        "SHP", "SLE", "SOS", "SRD", "SSP", "STN", "SVC", "SYP", "SZL", "THB", "TJS", "TMT", "TOP",
+        "TRY", "TTD", "TWD", "TZS", "UAH", "USD", "UYU", "UZS", "VED", "VES", "WST", "XCD", "XCG",
+        "YER", "ZAR", "ZMW", "ZWG",
     }
 )  # fmt: skip
 
@@ -53,7 +68,7 @@ def _statement_id(value: object) -> str | None:
     """Empty is absent, in key and digest."""
     if value is None or value == "":
         return None
-    if not isinstance(value, str) or len(value) > LINES_MAX:
+    if not isinstance(value, str) or len(value) > STATEMENT_ID_LENGTH_MAX:
         message = "text of at most 200 characters"
         raise ValueError(message)
     return value
@@ -88,8 +103,8 @@ class PayrollStatement(Contract):
     corrects: Key | None = None
     idempotency_key: Text200 | None = None
     """Kept as `supplied_key`; the key itself is always derived."""
-    correlation_id: Text200 | None = None
-    gross_pay: Money
+    correlation_id: CorrelationId | None = None
+    gross_pay: Magnitude
     net_pay: Money | None = None
     ytd_gross: Money | None = None
     hours: Quantity | None = None
@@ -106,17 +121,14 @@ class PayrollStatement(Contract):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Rules that concern more than one field."""
-        span = (self.pay_period_end - self.pay_period_start).days
-        if span < 0:
-            message = "pay_period_start is not after pay_period_end"
+        start, end = self.pay_period_start, self.pay_period_end
+        if end < start:
+            message = "pay_period_end: not before pay_period_start"
             raise ValueError(message)
-        if span > PERIOD_DAYS_MAX:
-            message = "a pay period is at most one year"
-            raise ValueError(message)
-        if self.gross_pay < 0:
-            message = "gross_pay is not negative; a reversal carries a magnitude"
+        if (end.year, end.month, end.day) > (start.year + 1, start.month, start.day):
+            message = "pay_period_end: at most one year after pay_period_start"
             raise ValueError(message)
         if self.statement_type in CORRECTING and self.corrects is None:
-            message = "corrects is required for correction, reversal and void"
+            message = "corrects: required for correction, reversal and void"
             raise ValueError(message)
         return self

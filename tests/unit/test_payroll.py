@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,6 +99,9 @@ def test_a_blank_supplied_key_is_missing(blank: str) -> None:
         {"gross_pay": "02307.69"},
         {"currency": "USD", "statement_type": "regular"},
         {"net_pay": None, "earnings": [], "statement_id": "", "note": None},
+        {"earnings": None, "currency": None, "statement_type": None, "hours": None},
+        {"gross_pay": "2307.69" + "0" * 300},
+        {"correlation_id": ""},
         {"correlation_id": "other", "idempotency_key": "other"},
     ],
 )
@@ -171,17 +176,17 @@ def test_building_the_model_with_a_float_raises() -> None:
         ({"employee_id": 42}, "employee_id"),
         ({"employee_id": 9007199254740993}, "employee_id"),
         ({"employee_id": "900121234"}, "employee_id"),
-        ({"gross_pay": "-1.00"}, ""),
+        ({"gross_pay": "-1.00"}, "gross_pay"),
         ({"gross_pay": "NaN"}, "gross_pay"),
         ({"gross_pay": True}, "gross_pay"),
         ({"gross_pay": None}, "gross_pay"),
-        ({"pay_period_start": "2026-11-02"}, ""),
-        ({"pay_period_start": "2025-10-01"}, ""),
+        ({"pay_period_start": "2026-11-02"}, "pay_period_end"),
+        ({"pay_period_start": "2025-10-31"}, "pay_period_end"),
         ({"pay_date": "2026-11-06T00:00:00-05:00"}, "pay_date"),
         ({"currency": "JPY"}, "currency"),
         ({"currency": "usd"}, "currency"),
         ({"statement_type": "bonus"}, "statement_type"),
-        ({"statement_type": "void"}, ""),
+        ({"statement_type": "void"}, "corrects"),
         ({"statement_type": "correction", "corrects": "short"}, "corrects"),
         ({"source_run_id": " R1"}, "source_run_id"),
         ({"source_run_id": "R" * 129}, "source_run_id"),
@@ -235,6 +240,33 @@ def test_correlation_id_from_header_field_or_position() -> None:
     assert _accepted(members, headers=(("correlation-id", b"head"),)).correlation_id == "head"
     assert _accepted(members).correlation_id == "field"
     assert _accepted(STATEMENT).correlation_id == "payroll.raw-3-9"
+
+
+@pytest.mark.parametrize(
+    "number", ["1e1000000000000000000", "-1e-9999999999999999999", "1E+" + "9" * 99]
+)
+def test_an_unknown_number_beyond_any_number(number: str) -> None:
+    """An exponent that no decimal has breaks the contract, it does not break us."""
+    found = _refused(json.dumps(STATEMENT)[:-1].encode() + f',"x":[{number}]}}'.encode())
+    assert found.reason is Reason.SCHEMA_VIOLATION
+
+
+def test_a_period_of_exactly_one_year() -> None:
+    """To the same day of the next year; a 29 February reaches the end of the next February."""
+    for start, end in (("2026-01-01", "2027-01-01"), ("2024-02-29", "2025-02-28")):
+        assert _accepted({**STATEMENT, "pay_period_start": start, "pay_period_end": end})
+    _refused({**STATEMENT, "pay_period_start": "2024-02-29", "pay_period_end": "2025-03-01"})
+
+
+def test_unknown_members_of_lines_reach_the_event() -> None:
+    """What the contract does not know is in the event in the shape of the record."""
+    lines = [{"code": "A", "amount": "1", "x": None}, {"code": "B", "amount": "2", "rate": 1.50}]
+    found = _accepted({**STATEMENT, "earnings": lines, "note": "n"})
+    stream = io.BytesIO(found.event_value[10:])
+    event = fastavro.schemaless_reader(stream, RECORD_TYPE.committed_schemas[-1].parsed, None)
+    assert isinstance(event, dict)
+    assert event["unknown_members"] == '{"earnings":[{},{"rate":1.5}],"note":"n"}'
+    assert RECORD_TYPE.event_of(found.row) == (found.event_key, found.event_value)
 
 
 @given(
