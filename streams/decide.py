@@ -35,8 +35,10 @@ from schemas.verdict import VIOLATIONS_MAX, Accepted, Decided, Refused, Violatio
 EVENT_OVERHEAD_BYTES = 512
 """Upper bound of what surrounds a committed event's key and value: headers, framing, and the audit
 index that is filled in later."""
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-"""W3C Trace Context, section 3.2."""
+_TRACEPARENT = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
+"""W3C Trace Context, section 3.2: version ff and ids of zeros are invalid."""
 
 Schemas = Mapping[SchemaRef, AvroSchema | None]
 """What step 1 found: a schema, or None for a definite "no such id"."""
@@ -61,11 +63,14 @@ def decide_batch(
     schemas: Schemas,
 ) -> list[Decided]:
     """Decide every record. Never raises for anything a record can hold: an unexpected exception of
-    our own code on one record is its verdict, `processing_error`."""
+    our own code on one record is its verdict, `processing_error`. Memory that runs out is no
+    fault of a record and is raised."""
     decided: list[Decided] = []
     for record in records:
         try:
             one = decide(record, record_type, source, decision_set, schemas)
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 - our own bug must cost one record, not the stream
             violation = Violation("", f"deciding failed with {type(error).__name__}")
             one = _refused(record, source, Reason.PROCESSING_ERROR, (violation,))
@@ -89,8 +94,7 @@ def decide(
         return _refused(record, source, Reason.OVERSIZE, (Violation("", rule),))
     headers = record.headers
     if headers and (why := last_header(headers, envelope.SOURCE_ERROR)) is not None:
-        rule = storable(why.decode("utf-8", "replace")) or "the publisher could not map the row"
-        return _refused(record, source, Reason.MALFORMED_ROW, (Violation("", rule),))
+        return _refused(record, source, *_unmapped(value, why))
     try:
         depth_max = min(limits.json_depth_max, DEPTH_MAX)
         members, writer = _members(value, record_type, depth_max, schemas)
@@ -104,6 +108,19 @@ def decide(
     if isinstance(found, Refusal):
         return _refused_by_type(record, facts, found)
     return _accepted(record, facts, found, limits.event_bytes_max)
+
+
+def _unmapped(row: bytes, why: bytes) -> tuple[Reason, tuple[Violation, ...]]:
+    """A row that its publisher could not map: in the order of reasons its encoding comes first."""
+    rule = storable(why.decode("utf-8", "replace")).strip() or "a row that the publisher can map"
+    told = Violation("", rule)
+    try:
+        storable_row = "\x00" not in row.decode("utf-8")
+    except UnicodeDecodeError:
+        storable_row = False
+    if storable_row:
+        return Reason.MALFORMED_ROW, (told,)
+    return Reason.ENCODING, (Violation("", "text is UTF-8, without U+0000"), told)
 
 
 # --- Decoding -------------------------------------------------------------------------------------
@@ -141,7 +158,7 @@ def _read_as_ours(
     """Refuse a record whose writer's schema cannot be read as ours, unless a reason of higher
     precedence applies already."""
     for fault in writer_faults(writer, record_type.raw_schemas[-1]):
-        if isinstance(found, Refusal) and PRECEDENCE[found.reason] <= PRECEDENCE[fault.reason]:
+        if isinstance(found, Refusal) and PRECEDENCE[found.reason] < PRECEDENCE[fault.reason]:
             continue
         rest = found.violations if isinstance(found, Refusal) else ()
         violations = (Violation(fault.path, fault.rule), *rest)[:VIOLATIONS_MAX]
@@ -191,7 +208,10 @@ def _observed_at(record: RawRecord) -> int:
 
 def _header_correlation_id(headers: envelope.Headers) -> str | None:
     given = last_header(headers, envelope.CORRELATION_ID)
-    return storable(given.decode("utf-8", "replace")) or None if given else None
+    if not given:
+        return None
+    found = storable(given.decode("utf-8", "replace"))
+    return found if found.strip() else None
 
 
 def _traceparent(headers: envelope.Headers) -> str | None:
