@@ -192,12 +192,11 @@ def unknown_members(model: type[BaseModel], members: Mapping[str, Any]) -> dict[
     With the contract's fields this is the whole content. Raises `ValueError`, see
     `canonical.unknown`.
     """
-    kept = {
-        name: unknown(members[name])
-        for name in members.keys() - model.model_fields.keys()
-        if members[name] is not None
-    }
-    for name, inner in _inner_models(model):
+    names, inner_models = _shape(model)
+    kept: dict[str, object] = {}
+    if not members.keys() <= names:  # mostly it is, and asking costs less than building nothing
+        kept = {n: unknown(members[n]) for n in members.keys() - names if members[n] is not None}
+    for name, inner in inner_models:
         written = members.get(name)
         if isinstance(written, Mapping):
             if below := unknown_members(inner, written):
@@ -210,14 +209,17 @@ def unknown_members(model: type[BaseModel], members: Mapping[str, Any]) -> dict[
 
 
 @lru_cache
-def _inner_models(model: type[BaseModel]) -> tuple[tuple[str, type[BaseModel]], ...]:
-    """Fields that hold a model, or a list of one."""
-    return tuple(
+def _shape(
+    model: type[BaseModel],
+) -> tuple[frozenset[str], tuple[tuple[str, type[BaseModel]], ...]]:
+    """The names of a model's fields, and those of them that hold a model or a list of one."""
+    inner_models = tuple(
         (name, inner)
         for name, field in model.model_fields.items()
         for inner in (field.annotation, *get_args(field.annotation))
         if isinstance(inner, type) and issubclass(inner, BaseModel)
     )
+    return frozenset(model.model_fields), inner_models
 
 
 def unknown_body(unknown_ones: Mapping[str, object]) -> str | None:

@@ -24,7 +24,7 @@ from schemas.contract import (
 )
 from schemas.decision_set import DecisionSet, Limits
 from schemas.dvir.model import GRAVE, Dvir, Outcome, SignatureRole
-from schemas.dvir.versions import COMMITTED
+from schemas.dvir.versions import encode_committed
 from schemas.dvir.vin import check_digit_fails, is_placeholder
 from schemas.exact import EPOCH
 from schemas.json_strict import parse
@@ -302,7 +302,7 @@ def _event(dvir: Dvir, unknown_ones: str | None, row: Sequence[object]) -> bytes
     """Avro single-object bytes: the contract's fields from the model, the rest from the row."""
     members = dvir.model_dump(exclude={"correlation_id"})
     stamped = {name: row[_AT[name]] for name in _STAMPED}
-    return COMMITTED.single_object(
+    return encode_committed(
         {
             **members,
             **stamped,

@@ -21,10 +21,10 @@ from schemas.contract import (
     validate,
 )
 from schemas.decision_set import DecisionSet
-from schemas.exact import days, plain, unscaled
+from schemas.exact import plain
 from schemas.json_strict import parse
 from schemas.payroll.model import DEFAULT_CURRENCY, Line, PayrollStatement, StatementType
-from schemas.payroll.versions import COMMITTED
+from schemas.payroll.versions import encode_committed
 from schemas.reasons import Flag, Reason
 from schemas.record_type import COMMON_LEDGER_COLUMNS, Facts, Fit, Refusal
 from schemas.rules.authorities import resolve
@@ -234,25 +234,24 @@ def event_of(row: Sequence[object]) -> tuple[bytes, bytes]:
 
 
 def _event(statement: PayrollStatement, unknown_ones: str | None, row: Sequence[object]) -> bytes:
-    """Avro single-object bytes. Decimals, dates and instants are handed over in Avro's own form."""
-    net_pay, ytd, hours = statement.net_pay, statement.ytd_gross, statement.hours
+    """Avro single-object bytes."""
     key: bytes = row[0]  # type: ignore[assignment]
-    return COMMITTED.single_object(
+    return encode_committed(
         {
             "idempotency_key": key.hex(),
             "supplied_key": row[_AT["supplied_key"]],
             "employee_id": statement.employee_id,
-            "pay_period_start": days(statement.pay_period_start),
-            "pay_period_end": days(statement.pay_period_end),
-            "pay_date": None if statement.pay_date is None else days(statement.pay_date),
+            "pay_period_start": statement.pay_period_start,
+            "pay_period_end": statement.pay_period_end,
+            "pay_date": statement.pay_date,
             "source_run_id": statement.source_run_id,
             "statement_id": statement.statement_id,
             "statement_type": statement.statement_type.value,
             "corrects": statement.corrects,
-            "gross_pay": unscaled(statement.gross_pay, 2),
-            "net_pay": None if net_pay is None else unscaled(net_pay, 2),
-            "ytd_gross": None if ytd is None else unscaled(ytd, 2),
-            "hours": None if hours is None else unscaled(hours, 4),
+            "gross_pay": statement.gross_pay,
+            "net_pay": statement.net_pay,
+            "ytd_gross": statement.ytd_gross,
+            "hours": statement.hours,
             "earnings": _event_lines(statement.earnings),
             "deductions": _event_lines(statement.deductions),
             "taxes": _event_lines(statement.taxes),
@@ -288,14 +287,7 @@ def _event(statement: PayrollStatement, unknown_ones: str | None, row: Sequence[
 
 
 def _event_lines(lines: Sequence[Line]) -> list[dict[str, object]]:
-    return [
-        {
-            "code": line.code,
-            "amount": unscaled(line.amount, 2),
-            "ytd": None if line.ytd is None else unscaled(line.ytd, 2),
-        }
-        for line in lines
-    ]
+    return [{"code": line.code, "amount": line.amount, "ytd": line.ytd} for line in lines]
 
 
 def identify(members: Mapping[str, object]) -> str | None:
