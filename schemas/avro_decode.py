@@ -2,10 +2,10 @@
 
 Common decoders take a negative union branch for an index from the end, any byte for true, a length
 longer than the message until memory runs out, items that take no bytes by the million, and the
-scale of whoever wrote a decimal. Here each is refused: `malformed_avro` for bytes that are not this
-schema's, `schema_violation` for legal bytes whose value the contract cannot take, `encoding` for
-text that is none (Avro 1.12 specification, "Binary Encoding"). Every item of an array or map takes
-a byte at least, so work and memory are bounded by the length of the value. Pure.
+scale of whoever wrote a decimal. Here bytes that are not this schema's are `malformed_avro`, and
+text that is none is `encoding`; legal bytes whose value no contract can take become `Unfit`, for
+the contract to refuse (Avro 1.12 specification, "Binary Encoding"). Every item of an array or map
+takes a byte at least, so work and memory are bounded by the length of the value. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from decimal import Context, Decimal
 from typing import Any
 
-from schemas.exact import EPOCH
+from schemas.exact import EPOCH, Unfit
 from schemas.reasons import Reason
 
 Decode = Callable[[bytes, int], tuple[Any, int]]
@@ -47,10 +47,6 @@ class AvroFault(Exception):
 
 def _malformed(rule: str) -> AvroFault:
     return AvroFault(Reason.MALFORMED_AVRO, rule)
-
-
-def _violation(rule: str) -> AvroFault:
-    return AvroFault(Reason.SCHEMA_VIOLATION, rule)
 
 
 # --- Primitive types ------------------------------------------------------------------------------
@@ -318,30 +314,32 @@ _TICKS = {
 }
 
 
-def _decimal(precision: int, scale: int) -> Callable[[bytes], Decimal]:
+def _decimal(precision: int, scale: int) -> Callable[[bytes], Decimal | Unfit]:
     if not 0 <= scale <= precision <= _DECIMAL_DIGITS_MAX:
         message = f"a decimal has at most {_DECIMAL_DIGITS_MAX} digits"
         raise ValueError(message)
     bound = 10**precision
 
-    def convert(written: bytes) -> Decimal:
+    unfit = Unfit(f"at most {precision} digits")
+
+    def convert(written: bytes) -> Decimal | Unfit:
         number = int.from_bytes(written, "big", signed=True)
         if not -bound < number < bound:
-            raise _violation(f"at most {precision} digits")
+            return unfit
         return Decimal(number).scaleb(-scale, _EXACT)
 
     return convert
 
 
-def _date(number: int) -> date:
+def _date(number: int) -> date | Unfit:
     try:
         return date(1970, 1, 1) + timedelta(days=number)
     except OverflowError:
-        raise _violation("a date of the years 1 to 9999") from None
+        return Unfit("a date of the years 1 to 9999")
 
 
-def _instant(number: int, tick: timedelta) -> datetime:
+def _instant(number: int, tick: timedelta) -> datetime | Unfit:
     try:
         return EPOCH + number * tick
     except OverflowError:
-        raise _violation("an instant in the UTC years 1970 to 2199") from None
+        return Unfit("an instant in the UTC years 1970 to 2199")

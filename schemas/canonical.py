@@ -19,7 +19,7 @@ from decimal import Decimal, InvalidOperation
 
 from jiter import LosslessFloat
 
-from schemas.exact import instant_text, plain
+from schemas.exact import Unfit, instant_text, plain
 
 CANONICAL_VERSION = 1
 """Stored with every row; raised with any change of the form."""
@@ -86,6 +86,8 @@ def _unknown_avro(value: object) -> object:
         return value.hex()
     if isinstance(value, datetime):
         return instant_text(value)
+    if isinstance(value, Unfit):
+        raise ValueError(value.rule)  # noqa: TRY004 - the value is at fault, not its type
     return str(value)
 
 

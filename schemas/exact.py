@@ -8,6 +8,7 @@ where money is due raises `FloatMoneyError`, a `TypeError`. Pure.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -28,6 +29,14 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}:[0-9]{2})(\.[0-9]{1,6})?"
     r"([Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """Stands for a value that Avro can hold and no contract can take, such as a date before the
+    year 1. A value, not an exception: bytes behind it may be malformed, which comes first."""
+
+    rule: str
 
 
 class FloatMoneyError(TypeError):
@@ -52,8 +61,7 @@ def decimal_of(value: object, precision: int, scale: int) -> Decimal:
         message = "a binary floating-point number is not an amount"
         raise FloatMoneyError(message)
     else:
-        message = "an amount as text or a plain number"
-        raise ValueError(message)
+        raise ValueError(_rule(value, "an amount as text or a plain number"))
     return _decimal_of_text(text, precision, scale)
 
 
@@ -107,8 +115,11 @@ def date_of(value: object) -> date:
         return _date_of_text(value)
     if type(value) is date:
         return value
-    message = "a date as YYYY-MM-DD"
-    raise ValueError(message)
+    raise ValueError(_rule(value, "a date as YYYY-MM-DD"))
+
+
+def _rule(value: object, otherwise: str) -> str:
+    return value.rule if isinstance(value, Unfit) else otherwise
 
 
 @lru_cache(maxsize=4096)
@@ -140,8 +151,7 @@ def instant_of(value: object) -> datetime:
             raise ValueError(message)
         found = value.astimezone(UTC)
     else:
-        message = "a timestamp as RFC 3339 text"
-        raise ValueError(message)
+        raise ValueError(_rule(value, "a timestamp as RFC 3339 text"))
     if not FIRST_INSTANT <= found < LAST_INSTANT:
         message = "an instant in the UTC years 1970 to 2199"
         raise ValueError(message)
