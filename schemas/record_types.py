@@ -25,9 +25,10 @@ _PARTS = (
 )
 
 
-def _find() -> Mapping[str, RecordType]:
+def find(root: Path) -> Mapping[str, RecordType]:
+    """The record types below a folder. Raises `RuntimeError` that names what one lacks."""
     found: dict[str, RecordType] = {}
-    for folder in sorted(path.parent for path in _ROOT.glob("*/raw.v1.avsc")):
+    for folder in sorted(path.parent for path in root.glob("*/raw.v1.avsc")):
         missing = [part for part in _PARTS if not (folder / part).exists()]
         if missing:
             message = f"record type {folder.name} lacks {', '.join(missing)}"
@@ -44,5 +45,5 @@ def _find() -> Mapping[str, RecordType]:
     return MappingProxyType(found)
 
 
-RECORD_TYPES: Mapping[str, RecordType] = _find()
+RECORD_TYPES: Mapping[str, RecordType] = find(_ROOT)
 """Record type by name."""

@@ -123,10 +123,13 @@ def looks_critical(members: Mapping[str, object]) -> bool:
 
 
 def _is_grave(defect: Mapping[str, object]) -> bool:
-    severity, outcome = defect.get("severity"), defect.get("outcome")
-    if not isinstance(severity, str) or severity not in _GRAVE:
-        return False
-    return not isinstance(outcome, str) or outcome not in _CLOSED
+    return _word(defect.get("severity")) in _GRAVE and _word(defect.get("outcome")) not in _CLOSED
+
+
+def _word(value: object) -> str:
+    """A symbol as its publisher may have meant it: `Out of Service` is refused as a symbol, but
+    tells of danger."""
+    return value.strip().lower().replace(" ", "_").replace("-", "_") if type(value) is str else ""
 
 
 # --- Rules beyond the model -----------------------------------------------------------------------

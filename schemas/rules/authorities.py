@@ -34,6 +34,9 @@ def _load() -> dict[str, Authority]:
     found: dict[str, Authority] = {}
     text = files("schemas.rules").joinpath("authorities.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
+        if row["key"] in found:
+            message = f"authorities.csv: {row['key']} has two rows"
+            raise ValueError(message)
         end = row["effective_end"]
         found[row["key"]] = Authority(
             row["key"],
