@@ -106,28 +106,26 @@ def _decide(
     correlation: str,
 ) -> Fit | Refusal:
     limits = decision_set.limits
-    key = key_of(statement)
-    if not limits.allow_nine_digit_ids and _nine_digits(statement.employee_id):
+    period, alone = statement.pay_period_start, limits.allow_federal_alone
+    authority = resolve(statement.tax_jurisdiction, period, federal_alone=alone)
+    faults: list[tuple[Reason, Violation]] = []
+    looks_like_ssn = not limits.allow_nine_digit_ids and _nine_digits(statement.employee_id)
+    if looks_like_ssn:
         rule = "nine digits look like a social security number"
-        return Refusal(
-            Reason.SCHEMA_VIOLATION,
-            (Violation("employee_id", rule),),
-            correlation_id=correlation,
-        )
+        faults.append((Reason.SCHEMA_VIOLATION, Violation("employee_id", rule)))
     try:
         unknown_ones = unknown_members(PayrollStatement, members)
         body = canonical_body(canonical_members(statement, unknown_ones))
     except ValueError as error:
-        violation = Violation("", str(error))
-        return Refusal(Reason.SCHEMA_VIOLATION, (violation,), key, correlation_id=correlation)
-    period, alone = statement.pay_period_start, limits.allow_federal_alone
-    authority = resolve(statement.tax_jurisdiction, period, federal_alone=alone)
+        faults.append((Reason.SCHEMA_VIOLATION, Violation("", str(error))))
     if authority is None:
         rule = "names no authority in force on pay_period_start"
-        violation = Violation("tax_jurisdiction", rule)
-        return Refusal(
-            Reason.UNRESOLVED_JURISDICTION, (violation,), key, correlation_id=correlation
-        )
+        faults.append((Reason.UNRESOLVED_JURISDICTION, Violation("tax_jurisdiction", rule)))
+    # A number that may be a secret must not be guessed from a digest over it.
+    key = None if looks_like_ssn else key_of(statement)
+    if authority is None or key is None or faults:
+        violations = tuple(violation for _, violation in faults)
+        return Refusal(faults[0][0], violations, key, correlation_id=correlation)
     residence = statement.residence_jurisdiction
     home = None if residence is None else resolve(residence, period, federal_alone=alone)
     digest = digest_of(body)

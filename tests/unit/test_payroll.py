@@ -212,6 +212,16 @@ def test_jurisdictions_never_fall_back(key: str) -> None:
     assert found.reason is Reason.UNRESOLVED_JURISDICTION
 
 
+def test_all_that_is_wrong_is_told() -> None:
+    """The first reason in order wins, the others are listed behind it; no digest is made of what
+    may be a social security number."""
+    found = _refused({**STATEMENT, "employee_id": "900121234", "tax_jurisdiction": "US-ZZ"})
+    assert (found.reason, found.key) == (Reason.SCHEMA_VIOLATION, None)
+    assert [v.path for v in found.violations] == ["employee_id", "tax_jurisdiction"]
+    found = _refused({**STATEMENT, "tax_jurisdiction": "US-ZZ"})
+    assert found.key == _accepted(STATEMENT).key
+
+
 @pytest.mark.parametrize(("start", "known"), [("2022-06-30", False), ("2022-07-01", True)])
 def test_authorities_have_windows(start: str, known: bool) -> None:  # noqa: FBT001 - a table
     """An authority holds from the first day of its window, by the period's first day."""
