@@ -27,6 +27,8 @@ _PLAIN_DIGITS_MAX = 40
 """Numbers that need more digits in plain notation are written with an exponent: a small text such
 as 1e999999999 must not become a gigabyte."""
 
+_SHORT = _PLAIN_DIGITS_MAX // 2
+
 _fast = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
 _quote = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -117,6 +119,8 @@ def _write(value: object) -> str:
 
 def _number(value: Decimal) -> str:
     """A number by value. Normalising is done on the digits: Decimal's own would round them."""
+    if abs(value.adjusted()) < _SHORT and len(text := plain(value)) <= _SHORT:
+        return text  # as the digits would say, for most numbers at a third of the cost
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     if not text:

@@ -14,7 +14,14 @@ from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainValidator,
+    StringConstraints,
+    ValidationError,
+)
 
 from schemas.canonical import canonical_body, unknown
 from schemas.envelope import Position
@@ -72,6 +79,19 @@ Printable128 = Annotated[
 Printable200 = Annotated[
     str, StringConstraints(strict=True, pattern=r"^[!-~]([ -~]{0,198}[!-~])?$")
 ]
+
+
+def at_most(items_max: int) -> BeforeValidator:
+    """A bound of a list that is looked at before its items are: a million wrong ones cost no
+    more than one."""
+
+    def check(value: object) -> object:
+        if isinstance(value, (list, tuple)) and len(value) > items_max:
+            message = f"at most {items_max} items"
+            raise ValueError(message)
+        return value
+
+    return BeforeValidator(check)
 
 
 class Contract(BaseModel):

@@ -24,6 +24,7 @@ from schemas.contract import (
     Text200,
     Text2000,
     Whole,
+    at_most,
 )
 from schemas.dvir.vin import FORM
 from schemas.exact import decimal_of
@@ -238,14 +239,14 @@ class Dvir(Contract):
     driver_id: Name64 | None = None
     inspected_at: Instant
     received_at: Instant | None = None
-    units: Annotated[tuple[Unit, ...], Field(min_length=1, max_length=UNITS_MAX)]
+    units: Annotated[tuple[Unit, ...], Field(min_length=1), at_most(UNITS_MAX)]
     condition: Condition = Condition.UNKNOWN
     condition_source: Text200 | None = None
     """The vendor's own word."""
     certification: Certification | None = None
-    signatures: Annotated[tuple[Signature, ...], Field(max_length=SIGNATURES_MAX)] = ()
-    defects: Annotated[tuple[Defect, ...], Field(max_length=DEFECTS_MAX)] = ()
-    attachments: Annotated[tuple[Attachment, ...], Field(max_length=ATTACHMENTS_MAX)] = ()
+    signatures: Annotated[tuple[Signature, ...], at_most(SIGNATURES_MAX)] = ()
+    defects: Annotated[tuple[Defect, ...], at_most(DEFECTS_MAX)] = ()
+    attachments: Annotated[tuple[Attachment, ...], at_most(ATTACHMENTS_MAX)] = ()
     carrier: Text200 | None = None
     capture_method: Text200 | None = None
     location: Text200 | None = None

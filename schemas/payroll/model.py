@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import Field, PlainValidator, StringConstraints, model_validator
+from pydantic import PlainValidator, StringConstraints, model_validator
 
 from schemas.contract import (
     Contract,
@@ -17,6 +17,7 @@ from schemas.contract import (
     Quantity,
     Text64,
     Text200,
+    at_most,
 )
 
 LINES_MAX = 200
@@ -87,7 +88,7 @@ class Line(Contract):
     """The year's sum, this statement included."""
 
 
-Lines = Annotated[tuple[Line, ...], Field(max_length=LINES_MAX)]
+Lines = Annotated[tuple[Line, ...], at_most(LINES_MAX)]
 
 
 class PayrollStatement(Contract):

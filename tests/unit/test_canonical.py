@@ -56,6 +56,22 @@ def test_unknown_numbers_are_by_value(written: str, body: str) -> None:
     assert canonical_body({"n": _unknown(body)}) == found
 
 
+@given(st.integers(-(10**30), 10**30), st.integers(-45, 45), st.integers(0, 30))
+def test_one_form_per_number(digits: int, exponent: int, zeros: int) -> None:
+    """Every way to write a number ends in one text, which reads back as the number."""
+    padded = digits * 10**zeros
+    forms = {
+        f"{digits}e{exponent}",
+        f"{padded}e{exponent - zeros}",
+        f"{padded}.0E{exponent - zeros}",
+    }
+    (body,) = {canonical_body({"n": _unknown(form)}) for form in forms}
+    read = jiter.from_json(body.encode(), float_mode="lossless-float")["n"]
+    text = bytes(read).decode() if isinstance(read, jiter.LosslessFloat) else str(read)
+    assert Decimal(text) == Decimal(f"{digits}e{exponent}")
+    assert len(text) <= max(42, len(str(digits)) + 4)
+
+
 def test_nulls_are_left_out_of_objects_and_kept_in_lists() -> None:
     """An absent member and a null one are the same; a place in a list is not nothing."""
     assert canonical_body({"a": _unknown('{"x":null,"y":[null,{"z":null}]}')}) == (
