@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import secrets
+import signal
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -38,6 +39,13 @@ settings.load_profile("ci")
 
 
 # --- The run --------------------------------------------------------------------------------------
+
+
+def pytest_configure() -> None:
+    """Let the tests' processes hear Ctrl-C: a shell starts background jobs deaf to it, and the
+    deafness is inherited."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
