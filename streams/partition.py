@@ -1,7 +1,7 @@
 """One partition's life in this worker: assignment, then batch after batch.
 
     ASSIGNING ──▶ RUNNING ──▶ WAITING    something failed: back off, then assign again (G5)
-      ▲ ▲  │                    │
+      ▲ ▲  │         │          │
       │ │  └──▶ STOPPED ──┐     │        an operator must act; looked at again now and then
       │ └─────────────────┘     │
       └─────────────────────────┘        REVOKED ends it from any state
@@ -53,7 +53,7 @@ class State(Enum):
 
 LEGAL_MOVES: dict[State, frozenset[State]] = {
     State.ASSIGNING: frozenset({State.RUNNING, State.WAITING, State.STOPPED, State.REVOKED}),
-    State.RUNNING: frozenset({State.WAITING, State.REVOKED}),
+    State.RUNNING: frozenset({State.WAITING, State.STOPPED, State.REVOKED}),
     State.WAITING: frozenset({State.ASSIGNING, State.REVOKED}),
     State.STOPPED: frozenset({State.ASSIGNING, State.REVOKED}),
     State.REVOKED: frozenset(),
@@ -199,7 +199,8 @@ class Partition:
         await asyncio.sleep(delay_s)
 
     async def _assign_again(self, error: Exception) -> None:
-        """Drop what is in flight and become the owner anew, after a pause with jitter."""
+        """Drop what is in flight and become the owner anew, after a pause: with jitter, or after a
+        `Stop` long enough for an operator to have acted."""
         await self._disown()
         self._lost_in_a_row += isinstance(error, OwnershipLost)
         if self._lost_in_a_row > self._settings.lost_max:
@@ -209,7 +210,10 @@ class Partition:
             )
             self._ports.observer.fatal(OwnershipLost(message))
             return
-        await self._wait(error)
+        if isinstance(error, Stop):
+            await asyncio.sleep(self._settings.stopped_retry_s)
+        else:
+            await self._wait(error)
         self._move(State.ASSIGNING, f"assigning again after {type(error).__name__}")
         await self._assign()
 
@@ -274,7 +278,8 @@ class Partition:
             self._assign_again(error), name=f"assign again {self.source}"
         )
         if self.state is State.RUNNING:
-            self._move(State.WAITING, f"{type(error).__name__}: {error}", error)
+            state = State.STOPPED if isinstance(error, Stop) else State.WAITING
+            self._move(state, f"{type(error).__name__}: {error}", error)
 
     def interrupt(self, error: Exception) -> None:
         """The pump cannot read this partition on: drop its work, let assignment say why."""
