@@ -57,7 +57,7 @@ def translated(what: str, error: BaseException) -> WeighbridgeError:
     if isinstance(cause, NOT_POSSIBLE):
         advice = _ADVICE.get(type(cause), "check the settings")
         return ConfigurationError(f"{what}: {name}; {advice}")
-    return BrokerUnavailable(f"{what}: {name}")
+    return BrokerUnavailable(f"Kafka: {what}: {name}")
 
 
 def _deepest(error: BaseException) -> BaseException:
@@ -80,7 +80,7 @@ async def bounded(
         async with asyncio.timeout(deadline_s):
             yield
     except TimeoutError:
-        message = f"{what}: not done within {deadline_s:g} s"
+        message = f"Kafka: {what}: not done within {deadline_s:g} s"
         raise BrokerUnavailable(message) from None
     except passing:
         raise
