@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 import schemas
 from connectors.errors import ConfigurationError, WeighbridgeError
+from connectors.postgres.connection import CONNECT_TIMEOUT_S, check_version, connect
 from connectors.postgres.errors import (
     DRIVER_ERRORS,
     INSUFFICIENT_PRIVILEGE,
@@ -27,16 +27,11 @@ from connectors.postgres.errors import (
     fault_of,
     translate,
 )
+from connectors.postgres.pool import Pool
 from connectors.postgres.queries import query
 from schemas.decision_set import DecisionSet
 
-if TYPE_CHECKING:
-    from connectors.postgres.pool import Pool
-
 CORE = Path(__file__).with_name("migrations")
-POSTGRES_MAJOR_MIN = 17
-"""`transaction_timeout` exists from PostgreSQL 17 on."""
-CONNECT_TIMEOUT_S = 10.0
 LOCK_TIMEOUT = "60s"
 """How long a migration waits for a table in use, or for another migration."""
 
@@ -120,16 +115,6 @@ async def migrate(owner_dsn: str) -> list[str]:
         await _close(connection)
 
 
-async def connect(dsn: str, **options: Any) -> asyncpg.Connection:  # noqa: ANN401 - asyncpg's own
-    """`asyncpg.connect`, with one error for every DSN that cannot be read: of a port that is no
-    number, or too large a one, the driver says so with an error that is not its own."""
-    try:
-        return await asyncpg.connect(dsn, **options)
-    except (ValueError, OverflowError):
-        message = "unreadable DSN"
-        raise asyncpg.ClientConfigurationError(message) from None
-
-
 async def _migrate(connection: asyncpg.Connection, known: Sequence[Migration]) -> list[str]:
     check_version(connection)
     await connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
@@ -194,17 +179,6 @@ async def _close(connection: asyncpg.Connection) -> None:
     except asyncio.CancelledError:
         connection.terminate()
         raise
-
-
-def check_version(connection: asyncpg.Connection) -> None:
-    """Raises `ConfigurationError` unless the server is recent enough."""
-    version = connection.get_server_version()
-    if version.major < POSTGRES_MAJOR_MIN:
-        message = (
-            f"PostgreSQL {version.major} is too old: weighbridge needs at least "
-            f"{POSTGRES_MAJOR_MIN}"
-        )
-        raise ConfigurationError(message)
 
 
 async def check_migrated(pool: Pool) -> None:

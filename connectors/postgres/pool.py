@@ -18,8 +18,8 @@ from typing import Any, Self
 import asyncpg
 
 from connectors.errors import DatabaseUnavailable, InfrastructureError, InvariantViolation
+from connectors.postgres.connection import CONNECT_TIMEOUT_S, check_version, connect
 from connectors.postgres.errors import DRIVER_ERRORS, translate
-from connectors.postgres.migrate import CONNECT_TIMEOUT_S, check_version, connect
 
 Row = Any
 """An `asyncpg.Record`: values by column name or position."""

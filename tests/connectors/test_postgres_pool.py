@@ -267,7 +267,7 @@ async def test_a_malformed_address_is_a_configuration_error() -> None:
 
 async def test_an_old_server_is_refused(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Below PostgreSQL 17 there is no transaction_timeout, so it does not start."""
-    monkeypatch.setattr("connectors.postgres.migrate.POSTGRES_MAJOR_MIN", 99)
+    monkeypatch.setattr("connectors.postgres.connection.POSTGRES_MAJOR_MIN", 99)
     with pytest.raises(ConfigurationError, match="too old"):
         await Pool(PoolSettings(database.worker_dsn)).open()
 
