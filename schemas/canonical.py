@@ -21,6 +21,9 @@ from jiter import LosslessFloat
 
 from schemas.exact import Unfit, instant_text, plain
 
+NUMBER_DIGITS_MAX = 1_000
+"""Digits of an unknown number. A body must be readable again, to rebuild its event after a crash,
+and JSON parsers have limits of their own."""
 CANONICAL_VERSION = 1
 """Stored with every row; raised with any change of the form."""
 _PLAIN_DIGITS_MAX = 40
@@ -60,7 +63,7 @@ def unknown(value: object) -> object:
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else Decimal(value)
+        return value if -(2**63) <= value < 2**63 else _by_value(Decimal(value))
     if isinstance(value, LosslessFloat):
         return _by_value(_decimal(bytes(value).decode("ascii")))
     if isinstance(value, Mapping):
@@ -96,6 +99,9 @@ def _unknown_avro(value: object) -> object:
 def _by_value(value: Decimal) -> object:
     if not value.is_finite():
         message = "a finite number"
+        raise ValueError(message)
+    if len(value.as_tuple().digits) > NUMBER_DIGITS_MAX:
+        message = f"a number of at most {NUMBER_DIGITS_MAX} digits"
         raise ValueError(message)
     whole = value == value.to_integral_value() if value.adjusted() < _PLAIN_DIGITS_MAX else False
     if whole and abs(value) < 2**63:

@@ -79,6 +79,7 @@ QUEUED_PER_ACTOR = 2
 FAUST_FOLDER = Path(tempfile.gettempdir()) / f"weighbridge-{os.getuid()}"
 """Faust wants a folder for tables, of which a worker has none; not one in the working directory."""
 PROBE_INTERVAL_S = 5.0
+FAUST_STOP_DEADLINE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,7 @@ class Worker:
     def __init__(self, parts: WorkerParts) -> None:
         self.parts = parts
         self.woken = 0
+        self._started = False
         # A group of its own per process: every worker hears every message of the control topic.
         self.app = faust.App(
             f"weighbridge-control-{uuid.uuid4().hex[:12]}",
@@ -300,11 +302,18 @@ class Worker:
             log.info("control_message")
 
     async def start(self) -> None:
-        """Start Faust, then the pump."""
+        """Start Faust, then the pump. Raises `BrokerUnavailable` when Kafka cannot be reached."""
+        await self.parts.source.cluster_id()  # Faust would say so with an error of its driver's
         await self.app.start()
+        self._started = True
         await self.pump.start()
 
-    async def stop(self) -> None:
-        """Stop the pump, then Faust."""
+    async def stop(self) -> bool:
+        """Stop the pump, then Faust. False if Faust did not end in time: its consumer runs in a
+        thread of its own and waits for a broker that is away."""
         await self.pump.stop()
-        await self.app.stop()
+        if not self._started:
+            return True
+        stopping = asyncio.ensure_future(self.app.stop())
+        done, _ = await asyncio.wait({stopping}, timeout=FAUST_STOP_DEADLINE_S)
+        return bool(done)

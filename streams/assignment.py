@@ -25,7 +25,7 @@ from schemas.decision_set import DecisionSet
 from schemas.envelope import RawRecord, Source
 from schemas.record_type import RecordType
 from streams import batch as steps
-from streams.batch import OffsetMetadata
+from streams.batch import OffsetMetadata, offset_metadata
 from streams.observer import Observer
 
 log = structlog.get_logger("weighbridge.assignment")
@@ -150,7 +150,9 @@ async def _owed_from(
             f"{source}: offset {emitted.next_offset} of group {ports.group} was not committed by "
             f"deployment {deployment}, incarnation {source.incarnation}: somebody moved it. "
             f"Decided up to {cursor.next_offset}, emitted up to about {cursor.emitted_offset}. "
-            "Nothing is skipped silently: put the offset back"
+            "Nothing is skipped silently: put it back. If the events of the last batch are in the "
+            f"output topics, that is {cursor.next_offset} with metadata "
+            f"'{offset_metadata(deployment, source.incarnation, cursor.batch_number)}'"
         )
         raise Stop(message)
     await _check_batch(ports, cursor, emitted, ours)
@@ -160,20 +162,29 @@ async def _owed_from(
 async def _check_batch(
     ports: Ports, cursor: Cursor, emitted: EmittedCursor, ours: OffsetMetadata
 ) -> None:
-    """The batch that moved E must be one this database knows, else it was set back."""
-    source, end = cursor.source, None
-    if emitted.next_offset <= cursor.next_offset:
-        end = await ports.ledger.batch_end(source, ports.group, ours.batch_number)
-    if end == emitted.next_offset:
-        return
-    message = (
-        f"{source}: events are emitted up to {emitted.next_offset} (batch {ours.batch_number}), "
-        f"but the database is decided up to {cursor.next_offset} (batch {cursor.batch_number}) "
-        "and has no such batch: it was set back. Restore it; `weighbridge heal` rebuilds what is "
-        "missing from the output topics"
-    )
-    await ports.ledger.set_stop_mark(message)
-    raise StopAll(message)
+    """The batch that moved E must be one this database knows, and must have ended there.
+
+    E beyond D, or a batch this database has not come to, means that the database was set back; a
+    known batch that ended elsewhere, that somebody moved the group's offset.
+    """
+    source = cursor.source
+    if emitted.next_offset > cursor.next_offset or ours.batch_number > cursor.batch_number:
+        message = (
+            f"{source}: events are emitted up to {emitted.next_offset} (batch "
+            f"{ours.batch_number}), but the database is decided up to {cursor.next_offset} (batch "
+            f"{cursor.batch_number}): it was set back. Restore it; `weighbridge heal` rebuilds "
+            "what is missing from the output topics"
+        )
+        await ports.ledger.set_stop_mark(message)
+        raise StopAll(message)
+    end = await ports.ledger.batch_end(source, ports.group, ours.batch_number)
+    if end != emitted.next_offset:
+        message = (
+            f"{source}: offset {emitted.next_offset} of group {ports.group} is not where batch "
+            f"{ours.batch_number} ended, which is {end}: somebody moved it. Put it back to {end} "
+            f"with metadata '{emitted.metadata}'"
+        )
+        raise Stop(message)
 
 
 async def _emit_owed(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 import structlog
 
@@ -17,11 +20,12 @@ from streams.wiring import worker_parts
 log = structlog.get_logger("weighbridge.worker")
 
 
-async def run_worker(settings: Settings) -> None:
+async def run_worker(settings: Settings, leave: Callable[[BaseException | None], NoReturn]) -> None:
     """Run until SIGTERM or SIGINT (returns), or until the worker cannot go on (raises why).
 
     Raises `ConfigurationError`, `InfrastructureError` at the start; `Stop`, `OwnershipLost` or
     `InvariantViolation` later. Outside systems being away later is waited for, not raised.
+    `leave` ends the process at once, for when a library's thread would hold it up after the stop.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -57,6 +61,8 @@ async def run_worker(settings: Settings) -> None:
             await worker.start()
             await ended
         finally:
-            await worker.stop()
+            in_order = await worker.stop()
             await health.stop()
-            log.info("worker_stopped")
+            log.info("worker_stopped", in_order=in_order)
+            if not in_order:
+                leave(sys.exception())

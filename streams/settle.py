@@ -101,9 +101,20 @@ def _against(accepted: Accepted, position: Position, digest: bytes, body: str) -
 
 def differing_fields(body: str, other: str) -> list[str]:
     """Names of the top-level members in which two canonical bodies differ, sorted and bounded."""
-    mine, theirs = json.loads(body), json.loads(other)
+    mine, theirs = _members(body), _members(other)
     names = {n for n in mine.keys() | theirs.keys() if mine.get(n) != theirs.get(n)}
     return sorted(name[:FIELD_NAME_MAX] for name in names)[:VIOLATIONS_MAX]
+
+
+def _members(body: str) -> dict[str, object]:
+    """The members of a body; numbers by their text, which is canonical, so that 1 is not true and
+    no digit is lost."""
+    members: dict[str, object] = json.loads(body, parse_int=_number, parse_float=_number)
+    return members
+
+
+def _number(text: str) -> tuple[str, str]:
+    return "number", text
 
 
 def count(settled: Sequence[Settled], records_in: int) -> Counts:

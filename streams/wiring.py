@@ -80,7 +80,13 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
 
 
 def schema_store(folder: Path | None) -> SchemaStore:
-    """The file-backed store, or one that knows no schema at all."""
+    """The file-backed store, or one that knows the shipped schemas alone.
+
+    Raises `ConfigurationError` for a folder that is not there; later that is waited for.
+    """
+    if folder is not None and not folder.is_dir():
+        message = f"schema_store names {folder}, which is not a folder"
+        raise ConfigurationError(message)
     return FileSchemaStore(folder) if folder is not None else NoSchemaStore()
 
 

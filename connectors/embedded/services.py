@@ -118,8 +118,12 @@ class EmbeddedServices:
 
     def _take_lock(self) -> None:
         """A lock of the kernel's: it ends with this process, however that ends."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            message = f"{self.data_dir} cannot hold the services' data: {error.strerror}"
+            raise ConfigurationError(message) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -12,14 +12,9 @@ import sys
 
 import click
 
-from connectors.errors import (
-    ConfigurationError,
-    InfrastructureError,
-    WeighbridgeError,
-)
+from connectors.errors import WeighbridgeError
 from streams.cli import admin, check, demo, publish, status, worker
-
-EXIT_USAGE, EXIT_STOPPED, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 2, 3, 4, 130
+from streams.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code
 
 
 @click.group(
@@ -62,12 +57,3 @@ def main() -> None:
         click.echo(f"weighbridge: {error}", err=True)
         sys.exit(exit_code(error))
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def exit_code(error: BaseException) -> int:
-    """The exit code an error ends a command with."""
-    if isinstance(error, ConfigurationError):
-        return EXIT_USAGE
-    if isinstance(error, InfrastructureError):
-        return EXIT_UNREACHABLE
-    return EXIT_STOPPED

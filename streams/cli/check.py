@@ -13,6 +13,7 @@ import click
 
 from connectors.errors import ConfigurationError
 from connectors.files import read_records
+from connectors.files.csv_rows import CsvFields
 from schemas import envelope
 from schemas.decision_set import DecisionSet
 from schemas.envelope import NO_TIMESTAMP, Record
@@ -20,6 +21,7 @@ from schemas.record_type import RecordType
 from schemas.record_types import RECORD_TYPES
 from streams.check import Checked, check_records, guess_record_type
 from streams.cli.output import console, table
+from streams.publish import csv_fields
 from streams.wiring import schema_store as open_schema_store
 
 GUESS_FROM = 20
@@ -59,7 +61,8 @@ def check(
     against each other, so duplicates and collisions inside it show. Exit code 1 when a record would
     be turned away.
     """
-    records = _records(file, raw=raw, timestamp=_timestamp(timestamp))
+    fields = None if type_name is None else csv_fields(RECORD_TYPES[type_name])
+    records = _records(file, fields, raw=raw, timestamp=_timestamp(timestamp))
     head = list(itertools.islice(records, GUESS_FROM))
     record_type = _record_type(type_name, head)
     checked = asyncio.run(
@@ -78,11 +81,13 @@ def check(
     return 1 if any(one.verdict == "quarantined" for one in checked) else 0
 
 
-def _records(file: Path, *, raw: bool, timestamp: int) -> Iterator[Record]:
+def _records(
+    file: Path, fields: CsvFields | None, *, raw: bool, timestamp: int
+) -> Iterator[Record]:
     if raw:
         yield Record(0, file.read_bytes(), timestamp)
         return
-    for index, row in enumerate(read_records(file)):
+    for index, row in enumerate(read_records(file, fields)):
         headers: envelope.Headers = ()
         if row.error is not None:
             headers = ((envelope.SOURCE_ERROR, row.error.encode()),)
@@ -105,7 +110,12 @@ def _record_type(name: str | None, head: list[Record]) -> RecordType:
         return RECORD_TYPES[name]
     guessed = guess_record_type(record.value for record in head if record.value is not None)
     if guessed is None:
-        message = "cannot tell the record type from the file; say --type payroll or --type dvir"
+        message = (
+            "the file holds no record to tell its type from; say --type payroll or --type dvir"
+            if not head
+            else "cannot tell the record type from the file: say --type payroll or --type dvir, "
+            "and --raw if the whole file is one message"
+        )
         raise ConfigurationError(message)
     return guessed
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import NoReturn
+
 import click
 import uvloop
 
+from streams.cli.exits import exit_code
 from streams.cli.options import with_settings
 from streams.runner import run_worker
 from streams.settings import Settings
@@ -26,4 +31,13 @@ def worker(settings: Settings) -> None:
     Stops gracefully on SIGTERM or Ctrl-C. Exit code 3 when an operator must act, 4 when Kafka or
     PostgreSQL cannot be reached at the start; later the worker waits for them and heals by itself.
     """
-    uvloop.run(run_worker(settings))
+    uvloop.run(run_worker(settings, _leave))
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    """End the process now, threads and all; everything durable has been settled by then."""
+    if error is not None:
+        click.echo(f"weighbridge: {error}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if error is None else exit_code(error))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.structs import OffsetAndMetadata
 
 from connectors.embedded.postgres import EmbeddedPostgres
 from streams.demo.reading import look
@@ -135,6 +137,75 @@ async def test_topic_recreated_under_a_running_worker(gate: Gate, records: int) 
     assert (len(after.ledger), len(after.events)) == (len(before.ledger), len(before.events))
     assert len(after.quarantine) == len(before.quarantine)
     assert worker.running
+
+
+@pytest.mark.timeout(180)
+async def test_the_groups_offset_moved_by_an_operator(gate: Gate) -> None:
+    """An offset that somebody moved back while the metadata stayed stops its partition alone, says
+    where to put it back to, and is not taken for a database that was set back; put back, all goes
+    on and nothing is repeated."""
+    await gate.publish()
+    worker = await gate.worker()
+    await gate.drain()
+    await worker.stop()
+    topic = gate.prefix + PAYROLL_RAW
+    place = TopicPartition(topic, 0)
+    admin = AIOKafkaAdminClient(bootstrap_servers=gate.services.bootstrap)
+    await admin.start()
+    try:
+        right = (await admin.list_consumer_group_offsets(GROUP, partitions=[place]))[place]
+    finally:
+        await admin.close()
+    await _commit(gate, place, right.offset - 5, right.metadata)
+    await gate.publish(200)
+    stopped = await gate.worker()
+    await stopped.says(f"Put it back to {right.offset} with metadata")
+    assert "set back" not in stopped.text()
+    assert stopped.running
+    await stopped.stop()
+    await _commit(gate, place, right.offset, right.metadata)
+    await gate.worker()
+    await gate.drain()
+    await gate.prove()
+
+
+async def _commit(gate: Gate, place: TopicPartition, offset: int, metadata: str) -> None:
+    """As an operator's tool does: without joining the group."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=gate.services.bootstrap, group_id=GROUP, enable_auto_commit=False
+    )
+    await consumer.start()
+    try:
+        consumer.assign([place])
+        await consumer.commit({place: OffsetAndMetadata(offset, metadata)})
+    finally:
+        await consumer.stop()
+
+
+@pytest.mark.timeout(120)
+async def test_told_to_stop_while_kafka_is_dead(gate: Gate) -> None:
+    """SIGTERM ends a worker within its deadlines although no broker answers; what it had decided
+    comes out later."""
+    await gate.publish()
+    worker = await gate.worker(shutdown_deadline_s=5)
+    await worker.says("event=batch ")
+    await asyncio.to_thread(gate.services.kafka.kill)
+    await asyncio.sleep(3)
+    worker.send(signal.SIGTERM)
+    assert await worker.ended(40) == 0
+    await asyncio.to_thread(gate.services.kafka.start)
+    await gate.worker()
+    await gate.drain()
+    await gate.prove()
+
+
+@pytest.mark.timeout(60)
+async def test_started_while_kafka_is_away(gate: Gate) -> None:
+    """A worker that cannot reach Kafka at its start says so in one line, exit code 4."""
+    worker = await gate.worker(bootstrap="127.0.0.1:1")
+    assert await worker.ended(40) == 4
+    assert "Traceback" not in worker.text()
+    assert "Kafka" in worker.text().splitlines()[-1]
 
 
 async def _recreate(gate: Gate, topic: str) -> None:

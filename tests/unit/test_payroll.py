@@ -303,3 +303,17 @@ def test_any_members_get_a_verdict(changed: dict[str, Any]) -> None:
         assert RECORD_TYPE.event_of(found.row) == (found.event_key, found.event_value)
     else:
         assert found.reason is not Reason.PROCESSING_ERROR
+
+
+@pytest.mark.parametrize(
+    ("digits", "fits"), [(1_000, True), (1_001, False), (4_301, False), (900_000, False)]
+)
+def test_unknown_numbers_have_bounds(digits: int, fits: bool) -> None:  # noqa: FBT001 - a table
+    """A body must be readable again: a number with more digits than a JSON parser takes back would
+    leave an event that cannot be rebuilt after a crash."""
+    found = _decide(json.dumps(STATEMENT)[:-1].encode() + b',"m":0.' + b"9" * digits + b"}")
+    assert isinstance(found, Accepted) is fits
+    if isinstance(found, Accepted):
+        assert RECORD_TYPE.event_of(found.row) == (found.event_key, found.event_value)
+    else:
+        assert found.reason is Reason.SCHEMA_VIOLATION

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -199,3 +200,12 @@ def test_names_of_differing_fields_are_bounded() -> None:
     found = differing_fields(mine, "{}")
     assert len(found) == VIOLATIONS_MAX
     assert all(len(name) <= 64 for name in found)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [("1", "true"), ("1", '"1"'), ("0.12345678901234567890121", "0.12345678901234567890122")],
+)
+def test_a_collision_names_what_differs_in_kind_or_last_digit(mine: str, theirs: str) -> None:
+    """Bodies are compared by their canonical text, not by what Python takes for equal."""
+    assert differing_fields(f'{{"a":{mine},"b":2}}', f'{{"a":{theirs},"b":2}}') == ["a"]
