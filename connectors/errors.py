@@ -10,6 +10,7 @@
     │   ├── Fenced               another producer took the transactional id
     │   └── ClaimRefused         the cursor row holds another token or another offset
     ├── Stop                     an operator must act: the partition stops and says why
+    │   ├── PartitionStop        the same, said by the consumer of one of its partitions
     │   └── StopAll              every partition of the deployment stops
     ├── ConfigurationError       the service cannot start like this; says what to change
     └── InvariantViolation       our own reasoning is broken: the process stops
@@ -66,6 +67,15 @@ class ClaimRefused(OwnershipLost):
 
 class Stop(WeighbridgeError):
     """The partition must not go on until an operator has acted."""
+
+
+class PartitionStop(Stop):
+    """The log of one partition cannot be read on."""
+
+    def __init__(self, place: tuple[str, int], why: str) -> None:
+        super().__init__(f"{place[0]}/{place[1]}: {why}")
+        self.place = place
+        """Topic and partition."""
 
 
 class StopAll(Stop):

@@ -34,6 +34,7 @@ from schemas.exact import (
     integer_of,
     plain,
 )
+from schemas.json_strict import parse
 from schemas.reasons import Reason
 from schemas.record_type import Facts
 from schemas.verdict import VIOLATIONS_MAX, Violation
@@ -41,6 +42,8 @@ from schemas.verdict import VIOLATIONS_MAX, Violation
 Model = TypeVar("Model", bound=BaseModel)
 
 CORRELATION_ID_MAX = 200
+KEY_FIELD = "idempotency_key"
+BODY_DEPTH_MAX = 1_000
 
 
 def _magnitude(value: object) -> Decimal:
@@ -164,31 +167,34 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def canonical_of(
-    model: BaseModel, written: Mapping[str, object], left_out: frozenset[str] = frozenset()
+    model: BaseModel, unknown_ones: Mapping[str, object], left_out: frozenset[str] = frozenset()
 ) -> dict[str, object]:
-    """Prepared members of a model for the canonical body: contract fields by value, unknown members
-    of `written` kept; absent, null and default-valued ones left out at every depth.
-
-    Raises `ValueError`, see `canonical.unknown`.
-    """
-    fields = type(model).model_fields
+    """Prepared members of a model for the canonical body: contract fields by value, joined with
+    what `unknown_members` found; absent, null and default-valued ones left out at every depth."""
     found: dict[str, object] = {}
-    for name, field in fields.items():
+    for name, default in _defaults(type(model)):
         value = getattr(model, name)
-        if (
-            name in left_out
-            or value is None
-            or (not field.is_required() and value == field.default)
-        ):
+        if value is None or value == default or name in left_out:
             continue
-        found[name] = _canonical(value, written.get(name))
-    for name in written.keys() - fields.keys():
-        if written[name] is not None:
-            found[name] = unknown(written[name])
-    return found
+        kind = type(value)
+        if kind is str:
+            found[name] = value
+        else:
+            found[name] = _canonical(value, unknown_ones.get(name))
+    return {**unknown_ones, **found} if unknown_ones else found
 
 
-def _canonical(value: object, written: object) -> object:  # noqa: PLR0911 - one return per type
+@lru_cache
+def _defaults(model: type[BaseModel]) -> tuple[tuple[str, object], ...]:
+    """The names of a model's fields with their defaults; None, which is left out anyway, for those
+    that have none."""
+    return tuple(
+        (name, None if field.is_required() else field.default)
+        for name, field in model.model_fields.items()
+    )
+
+
+def _canonical(value: object, unknown_ones: object) -> object:  # noqa: PLR0911 - one return per type
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Decimal):
@@ -198,10 +204,10 @@ def _canonical(value: object, written: object) -> object:  # noqa: PLR0911 - one
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, BaseModel):
-        return canonical_of(value, written if isinstance(written, Mapping) else {})
+        return canonical_of(value, unknown_ones if isinstance(unknown_ones, Mapping) else {})
     if isinstance(value, tuple):
-        raw = written if isinstance(written, list) else [None] * len(value)
-        return [_canonical(one, its) for one, its in zip(value, raw, strict=True)]
+        below = unknown_ones if isinstance(unknown_ones, list) else [None] * len(value)
+        return [_canonical(one, its) for one, its in zip(value, below, strict=True)]
     return value
 
 
@@ -245,6 +251,21 @@ def _shape(
 def unknown_body(unknown_ones: Mapping[str, object]) -> str | None:
     """Unknown members as canonical JSON text, None when there are none."""
     return canonical_body(unknown_ones) if unknown_ones else None
+
+
+def read_body(body: object) -> dict[str, Any]:
+    """The members of a canonical body, from a ledger row. Its depth was within the limits when it
+    was written."""
+    return parse(str(body).encode(), BODY_DEPTH_MAX)
+
+
+def without_key(
+    rule: str, found: BaseModel | tuple[Reason, list[Violation]]
+) -> tuple[Violation, ...]:
+    """The violations of a record whose key is missing: that first, then what else was found."""
+    rest = [] if isinstance(found, BaseModel) else found[1]
+    others = [violation for violation in rest if violation.path != KEY_FIELD]
+    return tuple([Violation(KEY_FIELD, rule), *others][:VIOLATIONS_MAX])
 
 
 def correlation_id(facts: Facts, from_field: object) -> str:

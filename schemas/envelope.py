@@ -7,6 +7,7 @@ Pure; anyone may import it.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Protocol
@@ -130,6 +131,11 @@ class Position:
             raise ValueError(message)
         topic, incarnation, partition, offset = parts
         return cls(topic, int(incarnation), int(partition), int(offset))
+
+
+def raw_digest(value: bytes | None) -> bytes:
+    """SHA-256 of a value's bytes, 32 bytes; of no bytes for a tombstone."""
+    return hashlib.sha256(value or b"").digest()
 
 
 def last_header(headers: Headers, name: str) -> bytes | None:

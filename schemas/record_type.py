@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from schemas.canonical import CANONICAL_VERSION
 from schemas.decision_set import DecisionSet
 from schemas.reasons import Reason
 from schemas.verdict import Violation
@@ -58,6 +59,69 @@ class Facts:
     writer_schema: bytes | None
 
 
+def common_values(
+    facts: Facts,
+    decision_set: DecisionSet,
+    *,
+    key: bytes,
+    canonical_digest: bytes,
+    correlation_id: str,
+    supplied_key: str | None,
+    flags: list[str],
+    body: str,
+) -> tuple[object, ...]:
+    """The values of `COMMON_LEDGER_COLUMNS`, in their order: the beginning of every ledger row."""
+    return (
+        key,
+        canonical_digest,
+        CANONICAL_VERSION,
+        facts.raw_digest,
+        facts.incarnation,
+        facts.partition,
+        facts.offset,
+        facts.timestamp,
+        decision_set.digest,
+        decision_set.contract_version,
+        facts.writer_schema,
+        correlation_id,
+        facts.traceparent,
+        supplied_key,
+        flags,
+        body,
+    )
+
+
+COMMON_STAMPS: tuple[str, ...] = (
+    "incarnation",
+    "partition",
+    "kafka_timestamp",
+    "raw_digest",
+    "canonical_digest",
+    "canonical_version",
+    "decision_set",
+    "contract_version",
+    "writer_schema",
+    "correlation_id",
+    "flags",
+)
+"""Common columns that every committed event has as fields of the same name."""
+_STAMPS = tuple((name, COMMON_LEDGER_COLUMNS.index(name)) for name in COMMON_STAMPS)
+_OFFSET = COMMON_LEDGER_COLUMNS.index("record_offset")
+
+
+def common_fields(row: Sequence[object], raw_topic: str) -> dict[str, object]:
+    """What a committed event says of its record besides the contract's own fields, from the ledger
+    row; chunk and audit index are filled in by later versions of the gate."""
+    return {
+        **{name: row[index] for name, index in _STAMPS},
+        "topic": raw_topic,
+        "offset": row[_OFFSET],
+        "run": None,
+        "chunk": None,
+        "audit_index": None,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A type's own refusal of a decoded record."""
@@ -99,7 +163,8 @@ class RecordType:
     receipts_table: str | None
     receipt_columns: tuple[str, ...]
     decide: Callable[[Mapping[str, object], Facts, DecisionSet], Fit | Refusal]
-    """Pure. Takes members as decoded (JSON numbers as Decimal or int, Avro values as Python ones).
+    """Pure. Takes members as decoded (JSON numbers as int or `jiter.LosslessFloat`, Avro values as
+    Python ones).
     Never raises for anything a record can hold."""
     event_of: Callable[[Sequence[object]], tuple[bytes, bytes]]
     """Pure. Ledger row (values in `ledger_columns` order, as written or as read back) to the

@@ -25,7 +25,13 @@ import faust
 import structlog
 from mode import Service
 
-from connectors.errors import InfrastructureError, OwnershipLost, Stop, WeighbridgeError
+from connectors.errors import (
+    InfrastructureError,
+    OwnershipLost,
+    PartitionStop,
+    Stop,
+    WeighbridgeError,
+)
 from connectors.ports import Emitter, Fetched, Ledger, SchemaStore
 from schemas.envelope import Source
 from schemas.record_type import RecordType
@@ -68,10 +74,9 @@ class BatchSource(LogReader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TypePorts:
-    """One record type at this worker: its raw topic and its ledger."""
+    """One record type at this worker, and its ledger."""
 
     record_type: RecordType
-    raw_topic: str
     ledger: Ledger
 
 
@@ -188,17 +193,7 @@ class Pump(Service):
             ready = []  # the channel is full; polling goes on, or the group would drop this worker
         all_ready = len(ready) == len(self.partitions)
         timeout_s = FETCH_TIMEOUT_S if all_ready else BUSY_FETCH_TIMEOUT_S
-        try:
-            fetched = await self._parts.source.next_batch(ready, timeout_s=timeout_s)
-        except InfrastructureError as error:
-            if self._draining:
-                return
-            log.warning("fetch_failed", error=type(error).__name__, message=str(error))
-            await self.sleep(timeout_s)
-            return
-        except Stop as stop:
-            self._stop_partition(stop)
-            return
+        fetched = await self._next_batch(ready, timeout_s)
         if fetched is None:
             return
         topic, number, batch = fetched
@@ -211,14 +206,23 @@ class Pump(Service):
             return
         await self._channel.put(partition.new_batch(batch))  # type: ignore[arg-type]
 
-    def _stop_partition(self, stop: Stop) -> None:
-        """The log of a partition cannot be read on; assignment finds out why and says so."""
-        place = getattr(stop, "place", None)
-        partition = self.partitions.get(place) if place is not None else None
-        if partition is None:
+    async def _next_batch(
+        self, ready: list[TopicPartition], timeout_s: float
+    ) -> tuple[str, int, Fetched] | None:
+        """What the source has next, or None: nothing came, or it could not be asked."""
+        try:
+            return await self._parts.source.next_batch(ready, timeout_s=timeout_s)
+        except InfrastructureError as error:
+            if not self._draining:
+                log.warning("fetch_failed", error=type(error).__name__, message=str(error))
+                await self.sleep(timeout_s)
+        except PartitionStop as stop:
+            # The log of a partition cannot be read on; assignment finds out why and says so.
+            if stop.place in self.partitions:
+                self.partitions[stop.place].interrupt(stop)
+        except Stop as stop:
             self._parts.observer.fatal(stop)
-        else:
-            partition.interrupt(stop)
+        return None
 
     def lag_of(self, partition: Partition) -> int:
         """Records between a partition's position and what may be read; 0 while unknown."""
@@ -266,7 +270,6 @@ class Worker:
 
     def __init__(self, parts: WorkerParts) -> None:
         self.parts = parts
-        self.woken = 0
         self._started = False
         # A group of its own per process: every worker hears every message of the control topic.
         self.app = faust.App(
@@ -298,7 +301,6 @@ class Worker:
     async def _control(self, messages: faust.StreamT[bytes]) -> None:
         """Hears that a decision set was activated. Truth is read at the next claim."""
         async for _ in messages:
-            self.woken += 1
             log.info("control_message")
 
     async def start(self) -> None:

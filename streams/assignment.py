@@ -22,7 +22,7 @@ import structlog
 from connectors.errors import Stop, StopAll
 from connectors.ports import Cursor, EmittedCursor, Emitter, LastRecord, Ledger, LogRange
 from schemas.decision_set import DecisionSet
-from schemas.envelope import RawRecord, Source
+from schemas.envelope import RawRecord, Source, raw_digest
 from schemas.record_type import RecordType
 from streams import batch as steps
 from streams.batch import OffsetMetadata, offset_metadata
@@ -230,4 +230,4 @@ async def _recognise(log_reader: LogReader, cursor: Cursor) -> None:
 
 
 def _same_record(record: RawRecord, last: LastRecord) -> bool:
-    return record.timestamp == last.timestamp and steps.raw_digest(record.value) == last.raw_digest
+    return record.timestamp == last.timestamp and raw_digest(record.value) == last.raw_digest

@@ -11,7 +11,6 @@ one of them fails. Between deciding and settling is the place where chunks will 
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -105,11 +104,6 @@ def decide(
     """Decide every record of a batch. Pure; never raises for anything a record can hold."""
     decided = decide_batch(fetched.records, record_type, source, decision_set, schemas)
     return DecidedBatch(fetched, decided, decision_set)
-
-
-def raw_digest(value: bytes | None) -> bytes:
-    """SHA-256 of a value's bytes as deciding computes it; of no bytes for a tombstone."""
-    return hashlib.sha256(value or b"").digest()
 
 
 # Step 3 -------------------------------------------------------------------------------------------

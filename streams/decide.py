@@ -7,7 +7,6 @@ the record type's own contract.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from schemas.avro_strict import (
 )
 from schemas.avro_writers import writer_faults
 from schemas.decision_set import DecisionSet
-from schemas.envelope import RawRecord, Source, last_header
+from schemas.envelope import RawRecord, Source, last_header, raw_digest
 from schemas.exact import instant_of, micros
 from schemas.json_strict import DEPTH_MAX, JsonFault, parse
 from schemas.quarantine import storable
@@ -187,7 +186,7 @@ def _facts(record: RawRecord, source: Source, value: bytes, writer: AvroSchema |
         offset=record.offset,
         timestamp=record.timestamp,
         observed_at=_observed_at(record) if headers else record.timestamp,
-        raw_digest=hashlib.sha256(value).digest(),
+        raw_digest=raw_digest(value),
         header_correlation_id=_header_correlation_id(headers) if headers else None,
         traceparent=_traceparent(headers) if headers else None,
         writer_schema=None if writer is None else writer.fingerprint,
@@ -275,7 +274,7 @@ def _refused(
     return Refused(
         record.offset,
         record.timestamp,
-        hashlib.sha256(record.value or b"").digest(),
+        raw_digest(record.value),
         reason,
         violations,
         correlation or f"{source.topic}-{source.partition}-{record.offset}",

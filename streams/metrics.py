@@ -58,7 +58,7 @@ CATALOGUE: dict[Name, Definition] = {
         "counter", ("topic", "step"), "Batches that passed a step: persisted, emitted."
     ),
     "weighbridge_owed_batches_total": Definition(
-        "counter", ("topic",), "Batches emitted from the database at an assignment (step c)."
+        "counter", ("topic",), "Batches emitted from the database at an assignment (step d)."
     ),
     "weighbridge_step_seconds": Definition(
         "histogram", ("topic", "step"), "Time a batch spent in a step: decide, persist, emit."

@@ -73,7 +73,7 @@ class Observer:
     def emitted(
         self, source: Source, batch: PersistedBatch, *, from_database: bool, spent_s: float = 0.0
     ) -> None:
-        """Step 4 of a batch is done, or its owed emission was made good (step c)."""
+        """Step 4 of a batch is done, or its owed emission was made good (step d)."""
         self.metrics.add("weighbridge_batches_total", 1, source.topic, "emitted")
         if from_database:
             self.metrics.add("weighbridge_owed_batches_total", 1, source.topic)

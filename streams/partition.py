@@ -107,7 +107,6 @@ class Partition:
         self.source = Source(topic, number)
         self.state = State.ASSIGNING
         self.why = "assigned by the group"
-        self.error: Exception | None = None
         self.position = -1
         """Where fetching stands; -1 before the first assignment."""
         self.progressed_at_s = time.monotonic()
@@ -146,7 +145,7 @@ class Partition:
             level = log.warning if error is not None else log.info
             self.moved_at_s = time.monotonic()
             level("partition_state", partition=str(self.source), state=state.value, why=why)
-        self.state, self.why, self.error = state, why, error
+        self.state, self.why = state, why
         self._ports.observer.partition_state(self.source, state.value)
 
     async def _notify(self) -> None:
@@ -287,7 +286,7 @@ class Partition:
             self._restart(error)
 
     async def _process(self, batch: Batch) -> None:
-        decided = await self._decide(batch)
+        decided = await self._decide(batch, batch.fetched)
         async with self._in_turn(batch) as current:
             if not current:
                 return
@@ -305,13 +304,13 @@ class Partition:
             self._turns_done += 1
             await self._notify()
 
-    async def _decide(self, batch: Batch) -> DecidedBatch:
-        """Steps 1 (schemas) and 2."""
+    async def _decide(self, batch: Batch, fetched: Fetched) -> DecidedBatch:
+        """Steps 1 (schemas) and 2, under the decision set we know to be in force."""
         ownership = self._owner(batch)
-        schemas = await steps.resolve_schemas(self._schemas, batch.fetched.records)
+        schemas = await steps.resolve_schemas(self._schemas, fetched.records)
         started_s = time.perf_counter()
         decided = steps.decide(
-            batch.fetched,
+            fetched,
             self._ports.record_type,
             ownership.source,
             ownership.decision_set,
@@ -354,10 +353,7 @@ class Partition:
         ownership = self._owner(batch)
         decision_set = await self._ports.ledger.decision_set(digest)
         self._ownership = dataclasses.replace(ownership, decision_set=decision_set)
-        schemas = await steps.resolve_schemas(self._schemas, part.fetched.records)
-        return steps.decide(
-            part.fetched, self._ports.record_type, self.source, decision_set, schemas
-        )
+        return await self._decide(batch, part.fetched)
 
     async def _emit(self, batch: Batch, persisted: PersistedBatch) -> None:
         ownership = self._owner(batch)

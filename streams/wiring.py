@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from connectors.postgres.ledger import PostgresLedger
 from connectors.postgres.migrate import check_migrated
 from connectors.postgres.pool import Pool, PoolSettings
 from connectors.schema_store import FileSchemaStore, NoSchemaStore
-from schemas.record_type import RecordType
 from schemas.record_types import RECORD_TYPES
 from streams.app import TypePorts, WorkerParts
 from streams.observer import Observer
@@ -91,14 +90,9 @@ def schema_store(folder: Path | None) -> SchemaStore:
 
 
 @asynccontextmanager
-async def worker_parts(
-    settings: Settings,
-    observer: Observer,
-    record_types: Callable[[], list[RecordType]] | None = None,
-) -> AsyncIterator[WorkerParts]:
+async def worker_parts(settings: Settings, observer: Observer) -> AsyncIterator[WorkerParts]:
     """Everything a worker is put together from; what was opened is closed at the end."""
     kafka = kafka_settings(settings)
-    types = record_types() if record_types is not None else list(RECORD_TYPES.values())
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(
             Pool(
@@ -116,10 +110,8 @@ async def worker_parts(
         yield WorkerParts(
             source=KafkaSource(kafka),
             types={
-                kafka.topic(t.raw_topic): TypePorts(
-                    t, kafka.topic(t.raw_topic), PostgresLedger(pool, t)
-                )
-                for t in types
+                kafka.topic(t.raw_topic): TypePorts(t, PostgresLedger(pool, t))
+                for t in RECORD_TYPES.values()
             },
             make_emitter=emitters.emitter,
             schema_store=schema_store(settings.schema_store),

@@ -26,14 +26,20 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerStoppedError, TopicPartition
 from aiokafka import errors as kafka
 
-from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost, invariant
+from connectors.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    OwnershipLost,
+    PartitionStop,
+    invariant,
+)
 from connectors.kafka import unreadable
 from connectors.kafka.faults import bounded, translated
 from connectors.kafka.log_access import LogAccess
 from connectors.kafka.membership import Handover, Listener, Place, leave, make_consumer
 from connectors.kafka.reading import BatchBounds, Reading
 from connectors.kafka.settings import KafkaSettings
-from connectors.kafka.unreadable import OF_SOME_PARTITION, PartitionStop
+from connectors.kafka.unreadable import OF_SOME_PARTITION
 from connectors.ports import Fetched
 
 log = structlog.get_logger("weighbridge.source")

@@ -5,19 +5,11 @@ from __future__ import annotations
 from aiokafka import TopicPartition
 from aiokafka import errors as kafka
 
-from connectors.errors import ConfigurationError, Stop
+from connectors.errors import ConfigurationError
 from connectors.kafka.membership import Place
 
 OF_SOME_PARTITION = (kafka.CorruptRecordException, kafka.UnsupportedCodecError, ValueError)
 """Raised while decoding, without saying of which partition."""
-
-
-class PartitionStop(Stop):
-    """The log of one partition cannot be read on."""
-
-    def __init__(self, place: Place, why: str) -> None:
-        super().__init__(f"{place[0]}/{place[1]}: {why}")
-        self.place = place
 
 
 def place_of(error: Exception) -> Place | None:

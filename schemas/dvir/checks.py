@@ -12,30 +12,36 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from schemas.canonical import CANONICAL_VERSION, canonical_body, digest_of
+from schemas.canonical import canonical_body, digest_of
 from schemas.contract import (
     blank,
     canonical_of,
     correlation_id,
     length_prefixed,
+    read_body,
     unknown_body,
     unknown_members,
     validate,
+    without_key,
 )
 from schemas.decision_set import DecisionSet, Limits
 from schemas.dvir.model import GRAVE, Dvir, Outcome, SignatureRole
 from schemas.dvir.versions import encode_committed
 from schemas.dvir.vin import check_digit_fails, is_placeholder
 from schemas.exact import EPOCH
-from schemas.json_strict import parse
 from schemas.reasons import Flag, Reason
-from schemas.record_type import COMMON_LEDGER_COLUMNS, Facts, Fit, Refusal
+from schemas.record_type import (
+    COMMON_LEDGER_COLUMNS,
+    Facts,
+    Fit,
+    Refusal,
+    common_fields,
+    common_values,
+)
 from schemas.verdict import VIOLATIONS_MAX, Violation
 
 KEY_DOMAIN = b"wb/dvir/1"
 RAW_TOPIC = "dvir.raw"
-BODY_DEPTH_MAX = 1_000
-"""A body was within the limits when it was written."""
 SECOND_US = 1_000_000
 TIMESTAMP_MAX_MS = 7_258_118_400_000 - 1
 """The last millisecond of 2199, where times in records end too."""
@@ -79,10 +85,8 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
     given = members.get("idempotency_key")
     found = validate(Dvir, members)
     if given is None or blank(given):
-        rest = [] if isinstance(found, Dvir) else found[1]
-        rest = [violation for violation in rest if violation.path != "idempotency_key"]
-        violations = [Violation("idempotency_key", "present and not blank"), *rest]
-        return _refusal(Reason.MISSING_KEY, violations, None, correlation, critical=critical)
+        without = without_key("present and not blank", found)
+        return _refusal(Reason.MISSING_KEY, without, None, correlation, critical=critical)
     if not isinstance(found, Dvir):
         return _refusal(found[0], found[1], None, correlation, critical=critical)
     key = key_of(found.idempotency_key)
@@ -95,11 +99,12 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
         violations = [violation for _, violation in faults]
         return _refusal(faults[0][0], violations, key, correlation, critical=critical)
     try:
-        body = canonical_body(canonical_of(found, members, NOT_DIGESTED))
+        unknown_ones = unknown_members(Dvir, members)
+        body = canonical_body(canonical_of(found, unknown_ones, NOT_DIGESTED))
     except ValueError as error:
         violations = [Violation("", str(error))]
         return _refusal(Reason.SCHEMA_VIOLATION, violations, key, correlation, critical=critical)
-    return _fit(found, members, facts, decision_set, key, body, correlation)
+    return _fit(found, unknown_ones, facts, decision_set, key, body, correlation)
 
 
 def _refusal(
@@ -226,7 +231,7 @@ def _signed_out_of_order(dvir: Dvir) -> bool:
 
 def _fit(
     dvir: Dvir,
-    members: Mapping[str, object],
+    unknown_ones: Mapping[str, object],
     facts: Facts,
     decision_set: DecisionSet,
     key: bytes,
@@ -236,23 +241,17 @@ def _fit(
     digest = digest_of(body)
     still_open = [defect for defect in dvir.defects if defect.outcome is Outcome.OPEN]
     critical = any(defect.severity in GRAVE for defect in still_open)
-    row: tuple[object, ...] = (
-        key,
-        digest,
-        CANONICAL_VERSION,
-        facts.raw_digest,
-        facts.incarnation,
-        facts.partition,
-        facts.offset,
-        facts.timestamp,
-        decision_set.digest,
-        decision_set.contract_version,
-        facts.writer_schema,
-        correlation,
-        facts.traceparent,
-        None,
-        _flags(dvir, facts, decision_set.limits),
-        body,
+    row = (
+        *common_values(
+            facts,
+            decision_set,
+            key=key,
+            canonical_digest=digest,
+            correlation_id=correlation,
+            supplied_key=None,
+            flags=_flags(dvir, facts, decision_set.limits),
+            body=body,
+        ),
         dvir.idempotency_key,
         dvir.source,
         dvir.report_id,
@@ -273,7 +272,7 @@ def _fit(
         (key, ordinal, s.role.value, s.signer_id, s.signed_at, s.receipt)
         for ordinal, s in enumerate(dvir.signatures)
     )
-    event_value = _event(dvir, unknown_body(unknown_members(Dvir, members)), row)
+    event_value = _event(dvir, unknown_body(unknown_ones), row)
     return Fit(
         key,
         digest,
@@ -295,7 +294,7 @@ def _received_at(facts: Facts) -> datetime | None:
 
 def event_of(row: Sequence[object]) -> tuple[bytes, bytes]:
     """The committed event's key and value, from a ledger row as written or as read back."""
-    members = parse(str(row[_AT["body"]]).encode(), BODY_DEPTH_MAX)
+    members = read_body(row[_AT["body"]])
     dvir = Dvir.model_validate({**members, "idempotency_key": row[_AT["idempotency_key"]]})
     unknown_ones = unknown_body(unknown_members(Dvir, members))
     return dvir.units[0].identifier.encode(), _event(dvir, unknown_ones, row)
@@ -310,11 +309,7 @@ def _event(dvir: Dvir, unknown_ones: str | None, row: Sequence[object]) -> bytes
             **members,
             **stamped,
             "unknown_members": unknown_ones,
-            "topic": RAW_TOPIC,
-            "offset": row[_AT["record_offset"]],
-            "run": None,
-            "chunk": None,
-            "audit_index": None,
+            **common_fields(row, RAW_TOPIC),
         }
     )
 
@@ -326,19 +321,8 @@ _STAMPED = (
     "unit_identifier",
     "defects_open",
     "critical",
-    "incarnation",
-    "partition",
-    "kafka_timestamp",
-    "raw_digest",
-    "canonical_digest",
-    "canonical_version",
-    "decision_set",
-    "contract_version",
-    "writer_schema",
-    "correlation_id",
-    "flags",
 )
-"""Event fields that are columns of the same name."""
+"""The type's own event fields that are columns of the same name."""
 
 
 def identify(members: Mapping[str, object]) -> str | None:

@@ -8,32 +8,37 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 
-from schemas.canonical import CANONICAL_VERSION, canonical_body, digest_of
+from schemas.canonical import canonical_body, digest_of
 from schemas.contract import (
     blank,
+    canonical_of,
     correlation_id,
     length_prefixed,
     matches,
+    read_body,
     unknown_body,
     unknown_members,
     validate,
+    without_key,
 )
 from schemas.decision_set import DecisionSet
-from schemas.exact import plain
-from schemas.json_strict import parse
-from schemas.payroll.model import DEFAULT_CURRENCY, Line, PayrollStatement, StatementType
+from schemas.payroll.model import Line, PayrollStatement
 from schemas.payroll.versions import encode_committed
 from schemas.reasons import Flag, Reason
-from schemas.record_type import COMMON_LEDGER_COLUMNS, Facts, Fit, Refusal
+from schemas.record_type import (
+    COMMON_LEDGER_COLUMNS,
+    Facts,
+    Fit,
+    Refusal,
+    common_fields,
+    common_values,
+)
 from schemas.rules.authorities import resolve
-from schemas.verdict import VIOLATIONS_MAX, Violation
+from schemas.verdict import Violation
 
 KEY_DOMAIN = b"wb/payroll/1"
 RAW_TOPIC = "payroll.raw"
-BODY_DEPTH_MAX = 1_000
-"""A body was within the limits when it was written."""
 
 LEDGER_COLUMNS = (
     *COMMON_LEDGER_COLUMNS,
@@ -56,16 +61,8 @@ LEDGER_COLUMNS = (
 )
 _AT = {name: index for index, name in enumerate(LEDGER_COLUMNS)}
 
-OPTIONAL_AMOUNTS = ("net_pay", "ytd_gross", "hours")
-OPTIONAL_TEXTS = (
-    "statement_id",
-    "corrects",
-    "pay_code",
-    "pay_group",
-    "pay_frequency",
-    "residence_jurisdiction",
-)
-LISTS = ("earnings", "deductions", "taxes")
+NOT_DIGESTED = frozenset({"idempotency_key", "correlation_id"})
+"""What the digest leaves out; each has a column of its own."""
 _nine_digits = matches("[0-9]{9}")
 
 
@@ -89,10 +86,8 @@ def decide(members: Mapping[str, object], facts: Facts, decision_set: DecisionSe
     found = validate(PayrollStatement, members)
     correlation = correlation_id(facts, members.get("correlation_id"))
     if blank(members.get("idempotency_key")):
-        rest = [] if isinstance(found, PayrollStatement) else found[1]
-        rest = [violation for violation in rest if violation.path != "idempotency_key"]
-        violations = [Violation("idempotency_key", "not blank"), *rest][:VIOLATIONS_MAX]
-        return Refusal(Reason.MISSING_KEY, tuple(violations), correlation_id=correlation)
+        violations = without_key("not blank", found)
+        return Refusal(Reason.MISSING_KEY, violations, correlation_id=correlation)
     if not isinstance(found, PayrollStatement):
         return Refusal(found[0], tuple(found[1]), correlation_id=correlation)
     return _decide(found, members, facts, decision_set, correlation)
@@ -115,7 +110,7 @@ def _decide(
         faults.append((Reason.SCHEMA_VIOLATION, Violation("employee_id", rule)))
     try:
         unknown_ones = unknown_members(PayrollStatement, members)
-        body = canonical_body(canonical_members(statement, unknown_ones))
+        body = canonical_body(canonical_of(statement, unknown_ones, NOT_DIGESTED))
     except ValueError as error:
         faults.append((Reason.SCHEMA_VIOLATION, Violation("", str(error))))
     if authority is None:
@@ -129,23 +124,17 @@ def _decide(
     residence = statement.residence_jurisdiction
     home = None if residence is None else resolve(residence, period, federal_alone=alone)
     digest = digest_of(body)
-    row: tuple[object, ...] = (
-        key,
-        digest,
-        CANONICAL_VERSION,
-        facts.raw_digest,
-        facts.incarnation,
-        facts.partition,
-        facts.offset,
-        facts.timestamp,
-        decision_set.digest,
-        decision_set.contract_version,
-        facts.writer_schema,
-        correlation,
-        facts.traceparent,
-        statement.idempotency_key,
-        _flags(statement),
-        body,
+    row = (
+        *common_values(
+            facts,
+            decision_set,
+            key=key,
+            canonical_digest=digest,
+            correlation_id=correlation,
+            supplied_key=statement.idempotency_key,
+            flags=_flags(statement),
+            body=body,
+        ),
         statement.employee_id,
         statement.source_run_id,
         statement.statement_id,
@@ -173,59 +162,12 @@ def _flags(statement: PayrollStatement) -> list[str]:
     return []
 
 
-# --- Canonical form -------------------------------------------------------------------------------
-
-
-def canonical_members(
-    statement: PayrollStatement, unknown_ones: Mapping[str, object]
-) -> dict[str, object]:
-    """Prepared members for the canonical body: contract fields by value, unknown members kept;
-    absent, null and default-valued ones left out."""
-    found: dict[str, object] = {
-        "employee_id": statement.employee_id,
-        "pay_period_start": statement.pay_period_start.isoformat(),
-        "pay_period_end": statement.pay_period_end.isoformat(),
-        "source_run_id": statement.source_run_id,
-        "gross_pay": plain(statement.gross_pay),
-        "tax_jurisdiction": statement.tax_jurisdiction,
-    }
-    if statement.pay_date is not None:
-        found["pay_date"] = statement.pay_date.isoformat()
-    if statement.statement_type is not StatementType.REGULAR:
-        found["statement_type"] = statement.statement_type.value
-    if statement.currency != DEFAULT_CURRENCY:
-        found["currency"] = statement.currency
-    for name in OPTIONAL_AMOUNTS:
-        amount: Decimal | None = getattr(statement, name)
-        if amount is not None:
-            found[name] = plain(amount)
-    found |= {n: t for n in OPTIONAL_TEXTS if (t := getattr(statement, n)) is not None}
-    found |= unknown_ones
-    for name in LISTS:
-        lines: tuple[Line, ...] = getattr(statement, name)
-        if lines:
-            found[name] = _canonical_lines(lines, unknown_ones.get(name))
-    return found
-
-
-def _canonical_lines(lines: Sequence[Line], unknown_ones: object) -> list[dict[str, object]]:
-    found = []
-    for line in lines:
-        one: dict[str, object] = {"code": line.code, "amount": plain(line.amount)}
-        if line.ytd is not None:
-            one["ytd"] = plain(line.ytd)
-        found.append(one)
-    if isinstance(unknown_ones, list):
-        return [one | below for one, below in zip(found, unknown_ones, strict=True)]
-    return found
-
-
 # --- Committed event ------------------------------------------------------------------------------
 
 
 def event_of(row: Sequence[object]) -> tuple[bytes, bytes]:
     """The committed event's key and value, from a ledger row as written or as read back."""
-    members = parse(str(row[_AT["body"]]).encode(), BODY_DEPTH_MAX)
+    members = read_body(row[_AT["body"]])
     statement = PayrollStatement.model_validate(members)
     unknown_ones = unknown_body(unknown_members(PayrollStatement, members))
     return statement.employee_id.encode(), _event(statement, unknown_ones, row)
@@ -264,22 +206,7 @@ def _event(statement: PayrollStatement, unknown_ones: str | None, row: Sequence[
             "authority_level": row[_AT["authority_level"]],
             "rule_ids": row[_AT["rule_ids"]],
             "residence_authority": row[_AT["residence_authority"]],
-            "topic": RAW_TOPIC,
-            "incarnation": row[_AT["incarnation"]],
-            "partition": row[_AT["partition"]],
-            "offset": row[_AT["record_offset"]],
-            "kafka_timestamp": row[_AT["kafka_timestamp"]],
-            "raw_digest": row[_AT["raw_digest"]],
-            "canonical_digest": row[_AT["canonical_digest"]],
-            "canonical_version": row[_AT["canonical_version"]],
-            "decision_set": row[_AT["decision_set"]],
-            "contract_version": row[_AT["contract_version"]],
-            "writer_schema": row[_AT["writer_schema"]],
-            "correlation_id": row[_AT["correlation_id"]],
-            "flags": row[_AT["flags"]],
-            "run": None,
-            "chunk": None,
-            "audit_index": None,
+            **common_fields(row, RAW_TOPIC),
         }
     )
 

@@ -14,10 +14,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka import errors as kafka_errors
 from aiokafka.record.util import calc_crc32c
 
-from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost
+from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost, PartitionStop
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import KafkaSettings
-from connectors.kafka.unreadable import PartitionStop
 from tests.connectors.kafka_tools import (
     Place,
     admin,
