@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -16,54 +15,31 @@ from aiokafka.structs import OffsetAndMetadata
 
 from connectors.errors import BrokerUnavailable, ConfigurationError, Stop
 from connectors.kafka.faults import bounded, translated
+from connectors.kafka.lazy_client import LazyClient
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.membership import Place
-from connectors.kafka.settings import KafkaSettings
 from connectors.ports import EmittedCursor
 
 _NO_OFFSET = -1
 
 
-class KafkaAdmin:
+class KafkaAdmin(LazyClient[AIOKafkaAdminClient]):
     """Questions to the cluster outside any consumer or producer.
 
     Starts on first use and may be used again after a failure. Every call raises `BrokerUnavailable`
     (retryable) or `ConfigurationError` (not allowed), within `call_deadline_s`.
     """
 
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._client: AIOKafkaAdminClient | None = None
-        self._starting = asyncio.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Release the connection; the next call opens another."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
     @asynccontextmanager
     async def _call(self, what: str) -> AsyncIterator[AIOKafkaAdminClient]:
         async with bounded(what, self._settings.call_deadline_s):
-            yield await self._started()
+            yield await self._connected()
 
-    async def _started(self) -> AIOKafkaAdminClient:
-        async with self._starting:
-            if self._client is None:
-                client = AIOKafkaAdminClient(**self._settings.client_options())
-                try:
-                    await client.start()
-                except BaseException:
-                    await client.close()
-                    raise
-                self._client = client
-            return self._client
+    def _make(self) -> AIOKafkaAdminClient:
+        return AIOKafkaAdminClient(**self._settings.client_options())
+
+    async def _connect(self, client: AIOKafkaAdminClient) -> None:
+        await client.start()
 
     # -- group -------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 from aiokafka import AIOKafkaClient, TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, READ_UNCOMMITTED
@@ -25,8 +25,8 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from connectors.errors import Stop
 from connectors.kafka.faults import bounded
+from connectors.kafka.lazy_client import LazyClient
 from connectors.kafka.lenient import decode_fetch
-from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.topic_ids import topic_ids
 from connectors.ports import LogRange
 from schemas.envelope import RawRecord
@@ -40,29 +40,12 @@ _OF_THE_LOG = (OffsetOutOfRangeError, CorruptRecordException)
 _RETRY_S = 0.1
 
 
-class KafkaLog:
+class KafkaLog(LazyClient[AIOKafkaClient]):
     """A reader of logs outside any group. Starts on first use.
 
     Every call raises `BrokerUnavailable` (retryable), `ConfigurationError` (not allowed) or `Stop`
     (there is no such topic), within `call_deadline_s`.
     """
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._client: AIOKafkaClient | None = None
-        self._starting = asyncio.Lock()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Release the connection; the next call opens another."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
 
     # -- topic -------------------------------------------------------------------------------------
 
@@ -170,17 +153,11 @@ class KafkaLog:
             await client.force_metadata_update()
             await asyncio.sleep(_RETRY_S)
 
-    async def _connected(self) -> AIOKafkaClient:
-        async with self._starting:
-            if self._client is None:
-                client = AIOKafkaClient(**self._settings.client_options())
-                try:
-                    await client.bootstrap()
-                except BaseException:
-                    await client.close()
-                    raise
-                self._client = client
-            return self._client
+    def _make(self) -> AIOKafkaClient:
+        return AIOKafkaClient(**self._settings.client_options())
+
+    async def _connect(self, client: AIOKafkaClient) -> None:
+        await client.bootstrap()
 
 
 def _check(error_code: int) -> None:
