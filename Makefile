@@ -39,7 +39,7 @@ format: $(STAMP) ## Format the code and mend what ruff can mend.
 
 # Hashes, all three Python versions, and no registry's name: a lock is good wherever it is read.
 lock: $(STAMP) ## Resolve the dependencies anew.
-	$(BIN)/uv pip compile pyproject.toml --extra embedded --group dev --universal \
+	$(BIN)/uv pip compile pyproject.toml --extra embedded --extra parquet --group dev --universal \
 		--python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
 		--quiet --output-file requirements-dev.lock
 
