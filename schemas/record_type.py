@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from schemas.canonical import CANONICAL_VERSION
 from schemas.decision_set import DecisionSet
+from schemas.masking import Shown
 from schemas.reasons import Reason
 from schemas.verdict import Violation
 
@@ -172,6 +173,8 @@ class RecordType:
     identify: Callable[[Mapping[str, object]], str | None]
     """Pure. The Kafka message key a publisher should use for these members; None if there is
     none to be found."""
+    shown: Shown
+    """What is no personal data; everything else is masked unless revealed."""
 
     @property
     def raw_topic(self) -> str:

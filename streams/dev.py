@@ -40,6 +40,7 @@ def run(settings: Settings) -> None:
         console.print(f"{len(applied)} migrations applied, {len(created)} topics created")
         click.echo(f"kafka     {services.bootstrap}")
         click.echo(f"postgres  {services.postgres.dsn(user='weighbridge_worker')}")
+        click.echo(f"operator  {services.postgres.dsn(user='weighbridge_operator')}")
         click.echo(f"owner     {services.postgres.dsn()}")
         click.echo(f"data      {services.data_dir}")
         console.print("running; Ctrl-C stops")

@@ -52,6 +52,16 @@ class Settings(BaseSettings):
     postgres_owner_dsn: SecretStr | None = Field(
         None, description="PostgreSQL as the owner of the schema: `db migrate` only."
     )
+    postgres_operator_dsn: SecretStr | None = Field(
+        None,
+        description="PostgreSQL as `weighbridge_operator`: acts on rejects, and what is revealed.",
+    )
+    operator: str | None = Field(
+        None,
+        description="Who acts, for the record of operations. Unset: the system's user name.",
+        min_length=1,
+        max_length=200,
+    )
     pool_size: int = Field(4, ge=1, description="Database connections of one worker.")
     statement_cache_size: int = Field(
         100, ge=0, description="0 behind a pooler in transaction mode."

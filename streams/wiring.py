@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ from streams.settings import Settings
 
 WORKER_ROLE = "weighbridge_worker"
 """The role that migrations create for workers."""
+OPERATOR_ROLE = "weighbridge_operator"
+"""The role that migrations create for people who act."""
 
 
 def kafka_bootstrap(settings: Settings) -> str:
@@ -54,6 +57,35 @@ def owner_dsn(settings: Settings) -> str:
         message = f"only the schema's owner can migrate: set {hint}"
         raise ConfigurationError(message)
     return _embedded(settings, "owner of PostgreSQL", hint).dsn()
+
+
+def operator_dsn(settings: Settings) -> str:
+    """The same for PostgreSQL as the operator's role, which may record acts. The embedded one is no
+    stand-in where another PostgreSQL is configured."""
+    if settings.postgres_operator_dsn is not None:
+        return settings.postgres_operator_dsn.get_secret_value()
+    hint = "WEIGHBRIDGE_POSTGRES_OPERATOR_DSN (or --operator-dsn)"
+    if settings.postgres_dsn is not None:
+        message = f"an act must go on record, which only the operator's role can do: set {hint}"
+        raise ConfigurationError(message)
+    return _embedded(settings, "PostgreSQL", hint).dsn(user=OPERATOR_ROLE)
+
+
+def operator_pool(settings: Settings) -> Pool:
+    """Sessions of the operator's role, to open with `async with`. Raises like `operator_dsn`."""
+    return Pool(
+        PoolSettings(
+            dsn=operator_dsn(settings),
+            pool_size=1,
+            application_name="weighbridge-operator",
+            statement_cache_size=settings.statement_cache_size,
+        )
+    )
+
+
+def operator_name(settings: Settings) -> str:
+    """Who acts: as configured, else the system's user."""
+    return settings.operator or getpass.getuser()
 
 
 def _embedded(settings: Settings, what: str, hint: str) -> RunningServices:

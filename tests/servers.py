@@ -31,6 +31,7 @@ from connectors.errors import ConfigurationError
 KAFKA_VARIABLE = "WEIGHBRIDGE_TEST_KAFKA"
 POSTGRES_VARIABLE = "WEIGHBRIDGE_TEST_POSTGRES"
 WORKER_ROLE = "weighbridge_worker"
+OPERATOR_ROLE = "weighbridge_operator"
 TEMPLATE = "weighbridge_template"
 
 COORDINATOR_TRIES = 300
@@ -182,6 +183,7 @@ class Database:
     name: str
     owner_dsn: str
     worker_dsn: str
+    operator_dsn: str
 
 
 async def execute(dsn: str, *statements: str) -> None:

@@ -181,3 +181,9 @@ SELECT digest, activated_at FROM activation ORDER BY number DESC LIMIT 1
 -- name: report_stop_marks
 -- All stop marks in force.
 SELECT why, marked_at FROM stop_mark_in_force ORDER BY number
+
+-- name: append_act
+-- An act of a person.
+INSERT INTO operations (act, who, why, target, digest_before, digest_after, detail)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+RETURNING number

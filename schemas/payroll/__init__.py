@@ -1,8 +1,40 @@
 """Payroll statements: everything that belongs to the record type."""
 
+from schemas.masking import STAMPS_SHOWN, Shown
 from schemas.payroll.checks import LEDGER_COLUMNS, decide, event_of, identify
 from schemas.payroll.versions import COMMITTED, FOLDER, RAW
 from schemas.record_type import RecordType
+
+# An amount is personal together with the employee: what names the employee is masked, and with it
+# the key and the digests, which are hashes over few unknown characters.
+SHOWN = Shown(
+    fields=STAMPS_SHOWN
+    | {
+        "pay_period_start",
+        "pay_period_end",
+        "pay_date",
+        "source_run_id",
+        "statement_type",
+        "gross_pay",
+        "net_pay",
+        "ytd_gross",
+        "hours",
+        *(
+            f"{lines}[].{name}"
+            for lines in ("earnings", "deductions", "taxes")
+            for name in ("code", "amount", "ytd")
+        ),
+        "pay_code",
+        "pay_group",
+        "pay_frequency",
+        "currency",
+        "tax_jurisdiction",
+        "authority",
+        "authority_level",
+        "rule_ids",
+    },
+    message_key=False,
+)
 
 RECORD_TYPE = RecordType(
     name="payroll",
@@ -15,4 +47,5 @@ RECORD_TYPE = RecordType(
     decide=decide,
     event_of=event_of,
     identify=identify,
+    shown=SHOWN,
 )

@@ -16,6 +16,7 @@ from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.source import KafkaSource
 from connectors.kafka.topics import create_topics
 from connectors.ports import Fetched
+from schemas.masking import Shown
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
 
 PARTITIONS = 3
@@ -37,6 +38,7 @@ PAYROLL = RecordType(
     decide=_never,  # type: ignore[arg-type]
     event_of=_never,  # type: ignore[arg-type]
     identify=lambda members: str(members["employee_id"]) if "employee_id" in members else None,
+    shown=Shown(frozenset(), message_key=False),
 )
 
 

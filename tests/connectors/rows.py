@@ -10,6 +10,7 @@ from pathlib import Path
 from connectors.ports import Counts, LastRecord, LedgerTransaction, Page
 from schemas.decision_set import DecisionSet
 from schemas.envelope import Source
+from schemas.masking import Shown
 from schemas.quarantine import QUARANTINE_COLUMNS
 from schemas.reasons import Reason
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
@@ -78,6 +79,7 @@ def _record_type(name: str, own: tuple[str, ...], receipts: tuple[str, ...]) -> 
         decide=_never,
         event_of=_never,
         identify=_never,
+        shown=Shown(frozenset(), message_key=False),
     )
 
 

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from connectors.postgres.ledger import PostgresLedger
+from connectors.postgres.operations import Act, record_acts
 from connectors.postgres.pool import Pool, PoolSettings
 from tests.connectors.rows import (
     DVIR,
@@ -23,6 +24,7 @@ from tests.connectors.rows import (
     refused,
     write_batch,
 )
+from tests.servers import OPERATOR_ROLE
 
 APPEND_ONLY = [
     "activation",
@@ -30,6 +32,7 @@ APPEND_ONLY = [
     "deployment",
     "dvir_ledger",
     "dvir_signature",
+    "operations",
     "payroll_ledger",
     "quarantine",
     "retired_key",
@@ -64,6 +67,9 @@ async def filled(database: Any) -> Any:
     owner = await asyncpg.connect(database.owner_dsn)
     await owner.execute(
         "INSERT INTO retired_key VALUES ('payroll', $1, $2, 1, 0, 44)", key_of("old"), bytes(32)
+    )
+    await owner.execute(
+        "INSERT INTO operations (act, who, target) VALUES ('dismiss', 'someone', 'a/1/0/1')"
     )
     await owner.close()
     return database
@@ -159,6 +165,36 @@ async def test_the_worker_can_set_a_stop_mark_but_not_clear_one(
     assert [row["why"] for row in await worker.fetch("TABLE stop_mark_in_force")] == [
         "another reason"
     ]
+
+
+async def test_the_operator_reads_and_adds_acts(superuser: asyncpg.Connection, filled: Any) -> None:
+    """The role of people who act reads every table, and writes nothing but acts, under its own
+    name."""
+    async with Pool(PoolSettings(filled.operator_dsn)) as pool:
+        number, _ = await record_acts(
+            pool,
+            [
+                Act("dismiss", "a person", "payroll.raw/1/0/7", "sent by mistake"),
+                Act("resubmit", "a person", "payroll.raw/1/0/8", digest_before=bytes(32)),
+            ],
+        )
+    row = await superuser.fetchrow("SELECT * FROM operations WHERE number = $1", number)
+    assert (row["database_role"], row["who"]) == (OPERATOR_ROLE, "a person")
+    await superuser.execute(f"SET ROLE {OPERATOR_ROLE}")
+    relations = await superuser.fetch(
+        "SELECT relname::text AS name FROM pg_class WHERE relkind IN ('r', 'v') "
+        "AND relnamespace = 'public'::regnamespace"
+    )
+    for relation in relations:
+        await superuser.fetch(f"SELECT * FROM {relation['name']} LIMIT 1")
+        for privilege in ("INSERT", "UPDATE", "DELETE", "TRUNCATE"):
+            assert not await superuser.fetchval(
+                "SELECT has_table_privilege($1, $2)", relation["name"], privilege
+            )
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await superuser.execute(
+            "INSERT INTO operations (act, who, target, database_role) VALUES ('a', 'b', 'c', 'd')"
+        )
 
 
 async def test_the_reader_reads_and_writes_nothing(superuser: asyncpg.Connection) -> None:
