@@ -15,4 +15,5 @@ RECORD_TYPE = RecordType(
     decide=decide,
     event_of=event_of,
     identify=identify,
+    observed_fields=("received_at", "inspected_at"),
 )

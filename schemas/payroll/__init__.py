@@ -1,6 +1,7 @@
 """Payroll statements: everything that belongs to the record type."""
 
 from schemas.payroll.checks import LEDGER_COLUMNS, decide, event_of, identify
+from schemas.payroll.runs import RUNS
 from schemas.payroll.versions import COMMITTED, FOLDER, RAW
 from schemas.record_type import RecordType
 
@@ -15,4 +16,5 @@ RECORD_TYPE = RecordType(
     decide=decide,
     event_of=event_of,
     identify=identify,
+    runs=RUNS,
 )
