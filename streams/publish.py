@@ -155,7 +155,7 @@ class _Publication:
         self._files, self._stop = files, stop
         self._manifest = None if options.manifest is None else read_manifest(options.manifest)
         self._pacer = Pacer(options.rate)
-        self._progress = Reporter(on_progress, self.summary, files)
+        self._progress = Reporter(on_progress, self.summary, files, dry_run=options.dry_run)
 
     async def all(self) -> None:
         """All files, until one fails or we are told to stop."""

@@ -79,6 +79,8 @@ class FileReading:
             self._on_read(found.end_offset)
 
         checked = source.check(each)
+        if checked.size_bytes > identity.size_bytes:
+            raise MalformedFile(source.path, None, "was changed while it was read")
         for chunk in cutter.flush():
             plan.add(chunk)
         if check is not None:

@@ -20,6 +20,7 @@ Outcome = Literal[
     "interrupted",  # by Ctrl-C: the same command goes on
     "failed",  # by trouble with Kafka: the same command goes on
 ]
+Phase = Literal["checking", "publishing"]
 REPORT_EVERY_S = 0.1
 RUNS_SHOWN_MAX = 100
 """Most runs that a summary lists."""
@@ -159,7 +160,7 @@ class Progress:
 
     path: Path
     """The file at work."""
-    phase: Literal["checking", "publishing"]
+    phase: Phase
     """The first reading of a file, or the second."""
     bytes_read: int
     """In this phase, of all files; 0 to `bytes_total`, never less than before."""
@@ -177,8 +178,11 @@ class Reporter:
         on_progress: Callable[[Progress], None],
         summary: PublishSummary,
         files: Sequence[Path],
+        *,
+        dry_run: bool,
     ) -> None:
-        self.phase: Literal["checking", "publishing"] = "checking"
+        self._phases: tuple[Phase, ...] = ("checking",) if dry_run else ("checking", "publishing")
+        self.phase: Phase = "checking"
         self._on_progress, self._summary = on_progress, summary
         self._sizes = {path: path.stat().st_size for path in files}
         self._bytes_before = 0
@@ -193,7 +197,7 @@ class Reporter:
     def end_of_file(self, path: Path) -> None:
         """The file is done, one way or another."""
         self._bytes_before += self._sizes[path]
-        for phase in ("checking", "publishing"):
+        for phase in self._phases:
             self.phase = phase
             self._report(path, self._bytes_before)
         self.phase = "checking"
