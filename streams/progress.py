@@ -84,7 +84,7 @@ def byte_progress(console: Console) -> Iterator[Callable[[str, int, int, int], N
                 completed=read_bytes,
                 total=total_bytes,
                 records=records,
-                per_s=round(records / elapsed_s) if elapsed_s else 0,
+                per_s=round(records / max(elapsed_s, 1)),
             )
 
         yield report

@@ -150,7 +150,7 @@ class _Publication:
         on_progress: Callable[[Progress], None],
         stop: asyncio.Event,
     ) -> None:
-        self.summary = PublishSummary(settings.topic(record_type.raw_topic))
+        self.summary = PublishSummary(settings.topic(record_type.raw_topic), len(files))
         self._settings, self._record_type, self._options = settings, record_type, options
         self._files, self._stop = files, stop
         self._manifest = None if options.manifest is None else read_manifest(options.manifest)
@@ -161,12 +161,17 @@ class _Publication:
         """All files, until one fails or we are told to stop."""
         async with KafkaAdmin(self._settings) as admin:
             topic = await self._topic(admin)
-            for path in self._files:
-                if self._stop.is_set() or self.summary.failure is not None:
-                    return
-                one = FileSummary(path)
-                self.summary.files.append(one)
-                await self._told(one, self._file(admin, topic, one))
+            reporting = asyncio.create_task(self._progress.run())
+            try:
+                for path in self._files:
+                    if self._stop.is_set() or self.summary.failure is not None:
+                        return
+                    one = FileSummary(path)
+                    self.summary.files.append(one)
+                    self._progress.begin(path, "checking")
+                    await self._told(one, self._file(admin, topic, one))
+            finally:
+                reporting.cancel()
 
     async def _told(self, one: FileSummary, work: Awaitable[None]) -> None:
         """Do the work of a file; what ends it goes into its summary."""
@@ -185,7 +190,7 @@ class _Publication:
             one.outcome, one.why = "failed", str(error)
             self.summary.failure = error
         finally:
-            self._progress.end_of_file(one.path)
+            self._progress.end_of_file()
 
     # -- the topic ---------------------------------------------------------------------------------
 
@@ -230,7 +235,7 @@ class _Publication:
             identity = await asyncio.to_thread(source.identity)
             if topic is None or self._options.dry_run:
                 limit = MESSAGE_BYTES_DEFAULT if topic is None else topic.record_bytes_max
-                planned = await self._reading(one, source, limit).plan(identity, self._stop)
+                planned = await self._reading(source, limit).plan(identity, self._stop)
                 one.planned(planned.plan, planned.checked.rows)
                 one.outcome = "checked"
                 return
@@ -241,7 +246,7 @@ class _Publication:
                     one.already(before.completed_at, str(before.publication), before.too_large)
                     return
                 limit = topic.record_bytes_max if before is None else before.record_bytes_max
-                reading = self._reading(one, source, limit)
+                reading = self._reading(source, limit)
                 planned = await reading.plan(identity, self._stop)
                 one.planned(planned.plan, planned.checked.rows)
                 state = before or self._new_state(one, identity, topic, planned.plan)
@@ -250,27 +255,21 @@ class _Publication:
                 keeper.begin()
                 await self._send(admin, topic, one, planned, reading, keeper)
 
-    def _reading(self, one: FileSummary, source: SourceFile, record_bytes_max: int) -> FileReading:
+    def _reading(self, source: SourceFile, record_bytes_max: int) -> FileReading:
         reader = RowReader(
             self._record_type,
             record_bytes_max=record_bytes_max,
             correlation=self._options.correlation,
             backfill=self._options.backfill,
         )
-        progress = self._progress
-        return FileReading(
-            source,
-            reader,
-            self._options.chunks,
-            self._manifest,
-            lambda bytes_read: progress.read(one.path, bytes_read),
-        )
+        chunks, manifest, progress = self._options.chunks, self._manifest, self._progress
+        return FileReading(source, reader, chunks, manifest, progress)
 
     def _before(self, state_file: StateFile, identity: Identity, target: Target) -> State | None:
         """The state to go on from, or to leave it at."""
+        held = read_state(state_file.path, state_file.read())
         if self._options.again:
             return None
-        held = read_state(state_file.path, state_file.read())
         return resumed(state_file.path, held, identity, target, self._cut())
 
     def _cut(self) -> Cut:
@@ -315,6 +314,7 @@ class _Publication:
         def on_in(number: int, chunk: Chunk, sent: bool) -> None:  # noqa: FBT001 - as it is called
             one.chunk_in(number, len(chunk.rows), sent=sent)
             keeper.chunk_done(number)
+            self._progress.report()
 
         state = keeper.state
         manifests = RunManifests(
@@ -333,7 +333,7 @@ class _Publication:
             stop=self._stop,
             on_in=on_in,
         )
-        self._progress.phase = "publishing"
+        self._progress.begin(one.path, "publishing")
         finished = False
         try:
             finished = await sender.run(reading.chunks(planned))

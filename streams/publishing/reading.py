@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from connectors.errors import ConfigurationError
 from connectors.files import Checked, FileRow, Identity, MalformedFile, SourceFile
@@ -25,6 +26,13 @@ class Interrupted(Exception):
     """Told to stop while a file was read for the first time."""
 
 
+class HowFar(Protocol):
+    """Where a reading notes how far it is."""
+
+    bytes_read: int
+    rows_read: int
+
+
 @dataclass(slots=True)
 class Planned:
     """What the first reading yields."""
@@ -42,12 +50,12 @@ class FileReading:
         reader: RowReader,
         limits: ChunkLimits,
         manifest: SourceManifest | None,
-        on_read: Callable[[int], None],
+        progress: HowFar,
     ) -> None:
-        """`on_read` is told how many bytes of the file are read by now, in either reading."""
+        """`progress` is kept up to date in either reading."""
         self._source, self._reader, self._limits = source, reader, limits
         self._manifest = manifest
-        self._on_read = on_read
+        self._progress = progress
 
     def _cutter(self) -> Cutter:
         return Cutter(self._limits, () if self._manifest is None else self._manifest.borders)
@@ -76,7 +84,8 @@ class FileReading:
                 plan.leave_out(row)
             for chunk in cutter.add(row):
                 plan.add(chunk)
-            self._on_read(found.end_offset)
+            self._progress.bytes_read = found.end_offset
+            self._progress.rows_read += 1
 
         checked = source.check(each)
         if checked.size_bytes > identity.size_bytes:
@@ -109,5 +118,5 @@ class FileReading:
         cutter, name = self._cutter(), self._source.path.name
         for found in self._source.rows(checked):
             yield from cutter.add(self._reader.row(name, found, members_of(found)))
-            self._on_read(found.end_offset)
+            self._progress.bytes_read = found.end_offset
         yield from cutter.flush()

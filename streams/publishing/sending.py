@@ -43,7 +43,7 @@ STALLED_S = 60.0
 FENCED_MAX = 3
 """So often in a row another producer may take over before we leave the publication to it."""
 KEYLESS_ROWS = 500
-"""Rows without a key go to one partition this many at a time: full batches, all partitions."""
+"""Rows without a key go to one partition this many lines at a time: full batches, all of them."""
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 5.0
 
 
@@ -83,9 +83,9 @@ def deliveries(topic: str, partitions: int, chunk: Chunk, of: int, attempt: str)
 
 def _spread(topic: str, partitions: int, chunk: Chunk) -> list[Delivery]:
     by_partition: dict[int, list[Outgoing]] = {}
-    for index, row in enumerate(chunk.rows):
+    for row in chunk.rows:
         partition = (
-            index // KEYLESS_ROWS % partitions
+            row.line // KEYLESS_ROWS % partitions
             if row.key is None
             else partition_of(row.key, partitions)
         )
@@ -159,20 +159,20 @@ class Sender:
 
     async def _chunk(self, chunk: Chunk, number: int) -> bool:
         """Send it unless it is in; False when told to stop before."""
-        attempt = attempt_of(self._state.publication, chunk)
-        planned = self._plan.runs[chunk.run] if chunk.run is not None else None
-        of = 0 if planned is None else planned.chunks
-        out = deliveries(self._state.target.topic, self._state.partitions, chunk, of, attempt)
+        topic, partitions = self._state.target.topic, self._state.partitions
+        attempt, of, manifest = attempt_of(self._state.publication, chunk), 0, None
         if chunk.run is not None:
-            manifest = self._manifests.add(chunk, attempt, out[0].partition)
-            if manifest is not None:
-                out.append(manifest)
+            of = self._plan.runs[chunk.run].chunks
+            partition = partition_of_chunk(chunk.run, chunk.number, partitions)
+            manifest = self._manifests.add(chunk, attempt, partition)
         if number <= self._done:
             self._on_in(number, chunk, False)
             return True
         await self._pause(self._pacer.wait_s(len(chunk.rows), time.monotonic()))
         if self._stop.is_set():
             return False
+        out = deliveries(topic, partitions, chunk, of, attempt)
+        out += [] if manifest is None else [manifest]
         await self._until_done(lambda: self._send(out, number))
         self._on_in(number, chunk, True)
         return True

@@ -169,8 +169,9 @@ class StateKeeper:
         self._write(self.state)
 
     def chunk_done(self, number: int) -> None:
-        """Note that so many chunks are in."""
-        self.state = self.state.model_copy(update={"chunks_done": number})
+        """Note that at least so many chunks are in."""
+        done = max(number, self.state.chunks_done)
+        self.state = self.state.model_copy(update={"chunks_done": done})
         if time.monotonic() - self._saved_at_s > SAVE_EVERY_S:
             self._write(self.state)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from connectors.errors import WeighbridgeError
 from streams.publishing.chunks import Plan, RunPlan
@@ -126,6 +126,8 @@ class PublishSummary:
     """What became of a publication."""
 
     topic: str
+    files_named: int
+    """How many files there are; those that were not reached are not in `files`."""
     files: list[FileSummary] = field(default_factory=list)
     seconds: float = 0.0
     failure: WeighbridgeError | None = None
@@ -134,7 +136,8 @@ class PublishSummary:
     @property
     def complete(self) -> bool:
         """Whether every row of every file is acknowledged."""
-        return self.failure is None and all(one.complete for one in self.files)
+        reached = len(self.files) == self.files_named
+        return reached and self.failure is None and all(one.complete for one in self.files)
 
     def total(self, count: Literal["rows", "records", "sent", "malformed", "too_large"]) -> int:
         """One of the counts over all files."""
@@ -167,11 +170,14 @@ class Progress:
     bytes_total: int
     """Of all files."""
     records: int
-    """Records acknowledged by now."""
+    """Records read, or acknowledged, by now."""
 
 
 class Reporter:
-    """Tells how far the files have come, a few times a second."""
+    """Tells how far the files have come: a few times a second, and whenever a chunk is in.
+
+    Readings, which run in threads, only note where they are; everything is told on the event loop.
+    """
 
     def __init__(
         self,
@@ -181,27 +187,41 @@ class Reporter:
         *,
         dry_run: bool,
     ) -> None:
+        self.bytes_read = 0
+        """Of the file at work, in the phase at work."""
+        self.rows_read = 0
         self._phases: tuple[Phase, ...] = ("checking",) if dry_run else ("checking", "publishing")
-        self.phase: Phase = "checking"
+        self._phase: Phase = "checking"
+        self._path = files[0]
         self._on_progress, self._summary = on_progress, summary
         self._sizes = {path: path.stat().st_size for path in files}
         self._bytes_before = 0
-        self._report_at_s = 0.0
 
-    def read(self, path: Path, bytes_read: int) -> None:
-        """So many bytes of the file are read by now."""
-        if time.monotonic() >= self._report_at_s:
-            self._report_at_s = time.monotonic() + REPORT_EVERY_S
-            self._report(path, self._bytes_before + bytes_read)
+    async def run(self) -> NoReturn:
+        """Tell it until cancelled."""
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            self.report()
 
-    def end_of_file(self, path: Path) -> None:
+    def begin(self, path: Path, phase: Phase) -> None:
+        """A reading of a file begins."""
+        self._path, self._phase = path, phase
+        self.bytes_read = self.rows_read = 0
+        self.report()
+
+    def end_of_file(self) -> None:
         """The file is done, one way or another."""
-        self._bytes_before += self._sizes[path]
+        self._bytes_before += self._sizes[self._path]
+        self.bytes_read = self.rows_read = 0
         for phase in self._phases:
-            self.phase = phase
-            self._report(path, self._bytes_before)
-        self.phase = "checking"
+            self._phase = phase
+            self.report()
 
-    def _report(self, path: Path, bytes_read: int) -> None:
-        total, records = sum(self._sizes.values()), self._summary.total("sent")
-        self._on_progress(Progress(path, self.phase, bytes_read, total, records))
+    def report(self) -> None:
+        """Tell it now."""
+        read, total = self._bytes_before + self.bytes_read, sum(self._sizes.values())
+        if self._phase == "checking":
+            records = self._summary.total("records") + self.rows_read
+        else:
+            records = self._summary.total("sent")
+        self._on_progress(Progress(self._path, self._phase, read, total, records))

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,9 @@ GOOD: dict[str, Any] = json.loads((SAMPLES / "payroll_clean.manifest.json").read
 def reading_of(source: SourceFile, manifest: dict[str, Any]) -> FileReading:
     reader = RowReader(PAYROLL, record_bytes_max=10_000)
     model = SourceManifest.model_validate(manifest)
-    return FileReading(source, reader, ChunkLimits(), model, lambda _: None)
+    return FileReading(
+        source, reader, ChunkLimits(), model, SimpleNamespace(bytes_read=0, rows_read=0)
+    )
 
 
 def plan(path: Path, manifest: dict[str, Any]) -> Planned:
