@@ -18,7 +18,7 @@ from streams.cli.output import console, table
 from streams.progress import byte_progress
 from streams.publish import PublishOptions
 from streams.publish import publish as publish_files
-from streams.publishing.chunks import CHUNK_BYTES_DEFAULT, ChunkLimits
+from streams.publishing.chunks import CHUNK_BYTES_DEFAULT, OPEN_BYTES_MAX, ChunkLimits
 from streams.publishing.summary import RUNS_SHOWN_MAX, FileSummary, Progress, PublishSummary
 from streams.settings import Settings
 from streams.wiring import kafka_settings
@@ -53,7 +53,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option(
     "--chunk-bytes",
-    type=click.IntRange(min=1_000),
+    type=click.IntRange(1_000, OPEN_BYTES_MAX),
     default=CHUNK_BYTES_DEFAULT,
     show_default=True,
     help="Most bytes of a chunk.",

@@ -35,7 +35,7 @@ from tests.connectors.publishing import (
 )
 from tests.servers import Services
 
-KILLS = 6
+KILLS = 4
 SMALL = PublishOptions(chunks=ChunkLimits(50))
 
 
@@ -106,7 +106,7 @@ async def test_killed_at_any_moment_every_row_is_there_once(
     """kill -9 some time after the first chunk or before it, again and again; the same command ends
     the work. A pass shows these moments, not all: the exact ones are below."""
     chance = random.Random(seed)
-    path = write_runs(tmp_path / "runs.ndjson", 12_000, runs=3)
+    path = write_runs(tmp_path / "runs.ndjson", 8_000, runs=3)
     killed = 0
     while killed < KILLS:
         child = Publisher(kafka, path)
