@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -10,18 +12,24 @@ from typing import BinaryIO, Self
 from connectors.errors import ConfigurationError
 from connectors.files.csv_rows import CsvFields, csv_rows
 from connectors.files.ndjson import ndjson_rows
-from connectors.files.rows import FileRow, MalformedFile
+from connectors.files.rows import CHUNK_BYTES, FileRow, MalformedFile
 
 NDJSON_SUFFIXES = (".ndjson", ".jsonl", ".json")
 CSV_SUFFIXES = (".csv",)
 SUFFIXES = NDJSON_SUFFIXES + CSV_SUFFIXES
+STATE_SUFFIX = ".weighbridge-publish.json"
+"""Ends the name of the file that says how far a publication has come."""
+MANIFEST_SUFFIX = ".manifest.json"
+_NO_RECORDS = (STATE_SUFFIX, MANIFEST_SUFFIX)
+"""What lies beside files of records and ends like one."""
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
     """The files named, and those in the folders named, each once, folders in order of names.
 
-    A folder's subfolders are not entered. Raises `ConfigurationError` for a path that is not there,
-    a file of another kind, or a folder without any file of these kinds.
+    A folder's subfolders are not entered; states and manifests of publications are no records.
+    Raises `ConfigurationError` for a path that is not there, a file of another kind, or a folder
+    without any file of these kinds.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -35,7 +43,10 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             message = f"{path} is neither a file nor a folder"
             raise ConfigurationError(message)
         elif not _known(path):
-            message = f"{path} is of no known kind: its name must end in {', '.join(SUFFIXES)}"
+            message = (
+                f"{path} is of no known kind: its name must end in {', '.join(SUFFIXES)}, and not "
+                f"in {' or '.join(_NO_RECORDS)}"
+            )
             raise ConfigurationError(message)
         else:
             found[path.resolve()] = None
@@ -43,7 +54,8 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _known(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES
+    name = path.name.lower()
+    return name.endswith(SUFFIXES) and not name.endswith(_NO_RECORDS)
 
 
 def read_records(path: Path, fields: CsvFields | None = None) -> Iterator[FileRow]:
@@ -59,12 +71,27 @@ def _rows(file: BinaryIO, path: Path, fields: CsvFields | None) -> Iterator[File
 
 
 @dataclass(frozen=True, slots=True)
+class Identity:
+    """What a file is recognised by."""
+
+    size_bytes: int
+    sha256: str
+    """Of its content, in hex."""
+    mtime_ns: int
+    """When it was last changed, nanoseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """What the first reading found."""
 
     size_bytes: int
     rows: int
     malformed: int
+
+
+def _pass(_: FileRow) -> None:
+    """Nobody wants the rows."""
 
 
 class SourceFile:
@@ -84,10 +111,45 @@ class SourceFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def check(self) -> Checked:
-        """Read it all. Raises `MalformedFile` if it cannot be cut into rows to its end."""
+    def identity(self) -> Identity:
+        """Read it all for its digest. Raises `MalformedFile` when it changes meanwhile."""
+        try:
+            self._file.seek(0)
+            digest = hashlib.file_digest(self._file, "sha256").hexdigest()
+            size_bytes = self._file.tell()
+            now = os.fstat(self._file.fileno())
+        except OSError as error:
+            raise MalformedFile(self.path, None, _cannot_be_read(error)) from None
+        if now.st_size != size_bytes:
+            raise MalformedFile(self.path, None, "was changed while it was read")
+        return Identity(size_bytes, digest, now.st_mtime_ns)
+
+    def sha256(self, begin: int, end: int) -> str:
+        """SHA-256 of its bytes from `begin` up to `end`, in hex; leaves reading where it is."""
+        digest = hashlib.sha256()
+        while begin < end:
+            part = os.pread(self._file.fileno(), min(CHUNK_BYTES, end - begin), begin)
+            if not part:
+                break
+            digest.update(part)
+            begin += len(part)
+        return digest.hexdigest()
+
+    def after_lines(self, count: int) -> int:
+        """Where the line after so many lines begins; for headers, which are short."""
+        head, at = os.pread(self._file.fileno(), CHUNK_BYTES, 0), 0
+        for _ in range(count):
+            at = head.find(b"\n", at) + 1
+            if at == 0:
+                return len(head)
+        return at
+
+    def check(self, each: Callable[[FileRow], None] = _pass) -> Checked:
+        """Read it all, handing each row on. Raises `MalformedFile` if it cannot be cut into rows to
+        its end."""
         rows = malformed = end = 0
         for row in self._read():
+            each(row)
             rows += 1
             malformed += row.error is not None
             end = row.end_offset

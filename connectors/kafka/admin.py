@@ -125,6 +125,15 @@ class KafkaAdmin(LazyClient[AIOKafkaAdminClient]):
         async with self._call(f"settings of {', '.join(names)}") as client:
             return _configs(await client.describe_configs(resources))
 
+    async def message_bytes_max(self, names: Sequence[str]) -> Mapping[str, int]:
+        """The largest record batch that each of these topics takes; empty when we may not ask:
+        describing settings needs a right that producing does not."""
+        try:
+            configs = await self.topic_configs(names)
+        except ConfigurationError:
+            return {}
+        return {name: int(config["max.message.bytes"]) for name, config in configs.items()}
+
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create these topics; returns the names of those that did not exist before."""
         async with self._call("creating topics") as client:

@@ -75,4 +75,5 @@ RECORD_TYPE = RecordType(
     event_of=event_of,
     identify=identify,
     shown=SHOWN,
+    observed_fields=("received_at", "inspected_at"),
 )
