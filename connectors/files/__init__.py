@@ -1,6 +1,6 @@
 """Records from files on this machine: NDJSON and CSV, read as a stream in bounded memory."""
 
-from connectors.files.rows import FileRow, MalformedFile
+from connectors.files.rows import FileRow, MalformedFile, RowReader
 from connectors.files.source_file import SUFFIXES, Checked, SourceFile, find_files, read_records
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Checked",
     "FileRow",
     "MalformedFile",
+    "RowReader",
     "SourceFile",
     "find_files",
     "read_records",

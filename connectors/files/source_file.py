@@ -10,11 +10,13 @@ from typing import BinaryIO, Self
 from connectors.errors import ConfigurationError
 from connectors.files.csv_rows import CsvFields, csv_rows
 from connectors.files.ndjson import ndjson_rows
-from connectors.files.rows import FileRow, MalformedFile
+from connectors.files.rows import FileRow, MalformedFile, Remark, RowReader, no_remark
 
 NDJSON_SUFFIXES = (".ndjson", ".jsonl", ".json")
 CSV_SUFFIXES = (".csv",)
 SUFFIXES = NDJSON_SUFFIXES + CSV_SUFFIXES
+REMARKS_MAX = 20
+"""How many remarks of a file are kept."""
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -46,13 +48,29 @@ def _known(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def read_records(path: Path, fields: CsvFields | None = None) -> Iterator[FileRow]:
-    """The records of a file, by the ending of its name. Raises `MalformedFile` where it shows."""
+def read_records(
+    path: Path,
+    fields: CsvFields | None = None,
+    profile: RowReader | None = None,
+    remark: Remark = no_remark,
+) -> Iterator[FileRow]:
+    """The records of a file, by its profile, else by the ending of its name.
+
+    Raises `MalformedFile` where it shows.
+    """
     with path.open("rb") as file:
-        yield from _rows(file, path, fields)
+        yield from _rows(file, path, fields, profile, remark)
 
 
-def _rows(file: BinaryIO, path: Path, fields: CsvFields | None) -> Iterator[FileRow]:
+def _rows(
+    file: BinaryIO,
+    path: Path,
+    fields: CsvFields | None,
+    profile: RowReader | None,
+    remark: Remark = no_remark,
+) -> Iterator[FileRow]:
+    if profile is not None:
+        return profile.rows(file, path, remark)
     if path.suffix.lower() in CSV_SUFFIXES:
         return csv_rows(file, path, fields)
     return ndjson_rows(file, path)
@@ -65,14 +83,20 @@ class Checked:
     size_bytes: int
     rows: int
     malformed: int
+    remarks: tuple[str, ...] = ()
+    """What its profile left out or could not compare, by line; the first of them."""
 
 
 class SourceFile:
     """One file, held open between its two readings so that another put in its place is not read."""
 
-    def __init__(self, path: Path, fields: CsvFields | None = None) -> None:
+    def __init__(
+        self, path: Path, fields: CsvFields | None = None, profile: RowReader | None = None
+    ) -> None:
         self.path = path
         self._fields = fields
+        self._profile = profile
+        self._read_before = False
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -87,11 +111,17 @@ class SourceFile:
     def check(self) -> Checked:
         """Read it all. Raises `MalformedFile` if it cannot be cut into rows to its end."""
         rows = malformed = end = 0
-        for row in self._read():
+        remarks: list[str] = []
+
+        def remark(line: int, what: str) -> None:
+            if len(remarks) < REMARKS_MAX:
+                remarks.append(f"line {line}: {what}")
+
+        for row in self._read(remark):
             rows += 1
             malformed += row.error is not None
             end = row.end_offset
-        return Checked(end, rows, malformed)
+        return Checked(end, rows, malformed, tuple(remarks))
 
     def rows(self, checked: Checked) -> Iterator[FileRow]:
         """The rows that were checked; what was added to the file since is left.
@@ -107,10 +137,12 @@ class SourceFile:
         if count != checked.rows:
             raise MalformedFile(self.path, None, "was changed while it was read")
 
-    def _read(self) -> Iterator[FileRow]:
+    def _read(self, remark: Remark = no_remark) -> Iterator[FileRow]:
         try:
-            self._file.seek(0)
-            yield from _rows(self._file, self.path, self._fields)
+            if self._read_before:
+                self._file.seek(0)
+            self._read_before = True
+            yield from _rows(self._file, self.path, self._fields, self._profile, remark)
         except OSError as error:
             raise MalformedFile(self.path, None, _cannot_be_read(error)) from None
 
