@@ -20,7 +20,14 @@ import jiter
 import structlog
 
 from connectors.errors import ConfigurationError, WeighbridgeError
-from connectors.files import Checked, FileRow, MalformedFile, SourceFile, find_files
+from connectors.files import (
+    Checked,
+    FileRow,
+    MalformedFile,
+    RowReader,
+    SourceFile,
+    find_files,
+)
 from connectors.files.csv_rows import CsvFields
 from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.outbox import Load, Outbox
@@ -137,6 +144,7 @@ async def publish(
     dry_run: bool = False,
     correlation: bool = False,
     stop: asyncio.Event | None = None,
+    profile: RowReader | None = None,
 ) -> PublishSummary:
     """Publish files, and the files of folders, to the record type's raw topic.
 
@@ -147,7 +155,7 @@ async def publish(
     `ConfigurationError` for paths or a topic that are not there, `BrokerUnavailable` when Kafka
     cannot be reached at the start.
     """
-    publication = _Publication(settings, record_type, on_progress, correlation, stop)
+    publication = _Publication(settings, record_type, on_progress, correlation, stop, profile)
     files = find_files(paths)
     started_s = time.monotonic()
     if dry_run:
@@ -168,7 +176,9 @@ class _Publication:
         on_progress: Callable[[Progress], None],
         correlation: bool,  # noqa: FBT001 - private, passed on by name above
         stop: asyncio.Event | None,
+        profile: RowReader | None,
     ) -> None:
+        self._profile = profile
         self.summary = PublishSummary(settings.topic(record_type.raw_topic))
         self._settings = settings
         self._record_type = record_type
@@ -194,7 +204,7 @@ class _Publication:
             one.outcome, one.rows, one.malformed = "published", checked.rows, checked.malformed
 
     def _checked(self, path: Path) -> Checked:
-        with SourceFile(path, self._fields) as source:
+        with SourceFile(path, self._fields, self._profile) as source:
             return source.check()
 
     def _begin(self, path: Path) -> FileSummary:
@@ -242,7 +252,7 @@ class _Publication:
     async def _file(self, outbox: Outbox, path: Path) -> None:
         one = self._begin(path)
         try:
-            with SourceFile(path, self._fields) as source:
+            with SourceFile(path, self._fields, self._profile) as source:
                 checked = await asyncio.to_thread(source.check)
                 await self._rows(outbox, one, source, checked)
         except MalformedFile as error:

@@ -14,8 +14,9 @@ from zoneinfo import ZoneInfo
 
 from connectors.errors import ConfigurationError
 from connectors.profiles.dates import FormError, date_reader, time_reader, zone_of
+from connectors.profiles.forms import WordMap
 from connectors.profiles.lookups import Table
-from connectors.profiles.model import Common, Conversion, WordMap
+from connectors.profiles.model import Common, Conversion
 from connectors.profiles.numbers import Unmapped, number_reader, number_text
 
 Made = TypeVar("Made")
@@ -116,11 +117,6 @@ def _text_steps(declared: Conversion) -> list[Convert]:
     if declared.absent:
         absent = frozenset(declared.absent)
         steps.append(lambda v: None if isinstance(v, str) and v in absent else v)
-    if declared.length is not None:
-        least, most = declared.length
-        steps.append(
-            lambda value: value if isinstance(value, str) and least <= len(value) <= most else None
-        )
     if declared.pad is not None:
         width = declared.pad
         steps.append(_on_text(lambda text: text.zfill(width) if _DIGITS.fullmatch(text) else text))

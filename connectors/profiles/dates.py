@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from connectors.profiles.model import DateFormat, TimeFormat
+from connectors.profiles.forms import DateFormat, TimeFormat
 from connectors.profiles.numbers import Unmapped, number_text
 from schemas.exact import EPOCH, instant_of, instant_text
 

@@ -15,9 +15,9 @@ from connectors.files.ndjson import ndjson_rows
 from connectors.files.rows import BYTE_ORDER_MARK, FileRow, MalformedFile
 from connectors.profiles.convert import Tools
 from connectors.profiles.model import JsonProfile
-from connectors.profiles.spans import BLANKS, Uncut, element_spans, member_spans
 from connectors.profiles.numbers import Unmapped
 from connectors.profiles.report import Known, Mapper, encode
+from connectors.profiles.spans import BLANKS, Uncut, element_spans, member_spans
 from schemas.json_strict import DEPTH_MAX, JsonFault, parse
 
 DOCUMENT_BYTES_MAX: Final = 64 * 1024 * 1024

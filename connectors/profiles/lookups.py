@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from connectors.errors import ConfigurationError
-from connectors.profiles.model import Constant, Lookup, LookupRows
+from connectors.profiles.forms import Constant, Lookup, LookupRows
 from connectors.profiles.numbers import number_text
 from connectors.profiles.paths import Chain, compile_path, levels
 from schemas.json_strict import DEPTH_MAX, JsonFault, parse

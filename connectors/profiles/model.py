@@ -1,139 +1,30 @@
 """What a profile file may say: every key, its type, and what it excludes.
 
-A profile renames members, converts units and maps words; it never infers. Every key is declared
-here; an unknown key, or one that contradicts another, is refused when the file is read.
+A profile renames members, converts units and maps words; it never infers. An unknown key, or one
+that contradicts another, is refused when the file is read. The named forms are in `forms`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, model_validator
 
-Scalar = StrictBool | StrictInt | StrictStr
-Conditions = dict[str, Scalar | list[Scalar] | dict[str, Scalar]]
-Texts = tuple[StrictStr, ...]
+from connectors.profiles.forms import (
+    Conditions,
+    DateFormat,
+    Declared,
+    Lookup,
+    Mark,
+    NumberFormat,
+    Scalar,
+    Texts,
+    TimeFormat,
+    WordMap,
+    refuse,
+)
+
 Encoding = Literal["utf-8", "cp1252", "cp1250", "iso8859-1", "iso8859-15", "cp437", "cp850"]
-Mark = Annotated[StrictStr, Field(min_length=1, max_length=1)]
-
-
-class Declared(BaseModel):
-    """Base: nothing that is not declared here."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-def _refuse(message: str) -> None:
-    raise ValueError(message)
-
-
-# --- Forms of values ------------------------------------------------------------------------------
-
-
-class NumberFormat(Declared):
-    """`[numbers.NAME]`: how a source writes amounts."""
-
-    decimal: Mark = "."
-    group: tuple[Mark, ...] = ()
-    """Thousands marks; one amount uses one of them throughout, or none."""
-    currency: Texts = ()
-    """Marks that may stand before or after an amount."""
-    negative: tuple[Literal["leading", "trailing", "brackets", "unicode_minus"], ...] = ("leading",)
-    implied_decimals: Annotated[StrictInt, Field(ge=1, le=6)] | None = None
-    """How many of the last digits are decimals, where none is marked."""
-    zero: Texts = ()
-    """Texts that stand for zero, such as a dash."""
-    leading_zeros: StrictBool = False
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.decimal in self.group:
-            _refuse("decimal and group are the same mark")
-        if self.implied_decimals is not None and (self.group or "decimal" in self.model_fields_set):
-            _refuse("implied_decimals excludes decimal and group: such amounts are digits only")
-        for mark in (self.decimal, *self.group):
-            if mark.isalnum() or mark in "-()\u2212":
-                _refuse(f"{mark!r} cannot be a decimal or thousands mark")
-        for text in (*self.currency, *self.zero):
-            if not text or any(character.isdigit() for character in text):
-                _refuse("a currency or zero text is empty or holds a digit")
-        return self
-
-
-class DateFormat(Declared):
-    """`[dates.NAME]`: how a source writes dates."""
-
-    forms: Annotated[Texts, Field(min_length=1)]
-    """YYYY or YY, MM or M, DD or D with marks between, or excel-1900, excel-1904."""
-    pivot: Annotated[StrictInt, Field(ge=0, le=99)] | None = None
-    """Two-digit years below it are of the 2000s, the others of the 1900s."""
-
-
-class TimeFormat(Declared):
-    """`[times.NAME]`: how a source writes instants."""
-
-    forms: Annotated[tuple[Literal["rfc3339", "epoch_ms", "naive"], ...], Field(min_length=1)]
-    zone: StrictStr | None = None
-    """Time zone of naive times, by its name in the tz database."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.zone is not None and "naive" not in self.forms:
-            _refuse("zone is for naive times, which forms does not list")
-        return self
-
-
-class WordMap(Declared):
-    """`[maps.NAME]`: a vendor's words and ours. JSON true and false are `true` and `false`."""
-
-    words: Annotated[dict[str, Scalar], Field(min_length=1)]
-    otherwise: Scalar | None = None
-    """What any other word becomes. Without it such a word is refused by name."""
-    keep_others: StrictBool = False
-    """Other words pass as they are, for the gate to judge."""
-    ignore_case: StrictBool = False
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.keep_others and self.otherwise is not None:
-            _refuse("otherwise and keep_others exclude each other")
-        if self.ignore_case and len({word.casefold() for word in self.words}) != len(self.words):
-            _refuse("two words differ in case only, and ignore_case is set")
-        return self
-
-
-class Constant(Declared):
-    """`{ const = VALUE }`."""
-
-    const: Scalar
-
-
-class LookupRows(Declared):
-    """`[[lookups.NAME.rows]]`: which elements of a JSON look-up file are its rows."""
-
-    each: StrictStr
-    key: StrictStr
-    values: dict[str, StrictStr | Constant]
-
-
-class Lookup(Declared):
-    """`[lookups.NAME]`: a file given on the command line, `--with NAME=FILE`."""
-
-    format: Literal["csv", "json"]
-    key: StrictStr | None = None
-    """CSV: the column that is sought; the others are its values."""
-    rows: tuple[LookupRows, ...] = ()
-    """JSON: where the rows are."""
-    optional: StrictBool = False
-    """Without the file, what is looked up counts as not found."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.format == "csv" and (self.key is None or self.rows):
-            _refuse("a CSV look-up declares key, and no rows")
-        if self.format == "json" and (self.key is not None or not self.rows):
-            _refuse("a JSON look-up declares rows, and no key of its own")
-        return self
 
 
 # --- Where values come from -----------------------------------------------------------------------
@@ -150,8 +41,6 @@ class Conversion(Declared):
     """A leading apostrophe, or `="..."` round the text, is a spreadsheet's mark, not text."""
     absent: Texts = ()
     """Texts that stand for no value."""
-    length: tuple[StrictInt, StrictInt] | None = None
-    """A text of another length is no value of this field."""
     pad: Annotated[StrictInt, Field(ge=1, le=64)] | None = None
     """Digits are filled with zeros on the left up to this width."""
     lookup: StrictStr | None = None
@@ -170,13 +59,11 @@ class Conversion(Declared):
     def _one_reading(self) -> Self:
         readings = [n for n in ("map", "number", "date", "time") if getattr(self, n) is not None]
         if len(readings) > 1:
-            _refuse(f"{readings[0]} and {readings[1]} exclude each other")
+            refuse(f"{readings[0]} and {readings[1]} exclude each other")
         if (self.lookup is None) != (self.take is None):
-            _refuse("lookup and take go together")
+            refuse("lookup and take go together")
         if self.lookup is None and self.missing != "refuse":
-            _refuse("missing is for a value that is looked up")
-        if self.length is not None and not 0 < self.length[0] <= self.length[1]:
-            _refuse("length is [least, most], from 1")
+            refuse("missing is for a value that is looked up")
         return self
 
 
@@ -199,7 +86,7 @@ class Column(Conversion):
     def _one_source(self) -> Self:
         _exactly_one(self, ("from", "const", "template"))
         if self.from_ is None and (self.occurrence is not None or self.optional):
-            _refuse("occurrence and optional are for a field with from")
+            refuse("occurrence and optional are for a field with from")
         return self
 
     @property
@@ -243,11 +130,11 @@ class Member(Conversion):
     def _one_source(self) -> Self:
         _exactly_one(self, ("from", "const", "template", "cases", "verbatim"))
         if self.unit is not None and self.unit_from is not None:
-            _refuse("unit and unit_from exclude each other")
+            refuse("unit and unit_from exclude each other")
         if self.unit_from is None and self.unit_missing != "refuse":
-            _refuse("unit_missing is for a field with unit_from")
+            refuse("unit_missing is for a field with unit_from")
         if self.zone_from is not None and self.time is None:
-            _refuse("zone_from is for a field with time")
+            refuse("zone_from is for a field with time")
         return self
 
     @property
@@ -270,7 +157,7 @@ def _exactly_one(declared: BaseModel, names: tuple[str, ...]) -> None:
     if "const" in declared.model_fields_set and "const" not in given:
         given.append("const")
     if len(given) != 1:
-        _refuse(f"exactly one of {', '.join(names)}; here: {', '.join(given) or 'none'}")
+        refuse(f"exactly one of {', '.join(names)}; here: {', '.join(given) or 'none'}")
 
 
 # --- Profiles -------------------------------------------------------------------------------------
@@ -282,11 +169,11 @@ class Common(Declared):
     profile_version: Literal[1]
     about: StrictStr
     record_type: StrictStr
-    numbers: dict[str, NumberFormat] = {}
-    dates: dict[str, DateFormat] = {}
-    times: dict[str, TimeFormat] = {}
-    maps: dict[str, WordMap] = {}
-    lookups: dict[str, Lookup] = {}
+    numbers: dict[str, NumberFormat] = Field(default_factory=dict)
+    dates: dict[str, DateFormat] = Field(default_factory=dict)
+    times: dict[str, TimeFormat] = Field(default_factory=dict)
+    maps: dict[str, WordMap] = Field(default_factory=dict)
+    lookups: dict[str, Lookup] = Field(default_factory=dict)
 
 
 class CsvDialect(Declared):
@@ -310,11 +197,11 @@ class CsvDialect(Declared):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not self.delimiter.isascii() or self.delimiter in "\r\n" or self.delimiter.isalnum():
-            _refuse("delimiter is one ASCII mark")
+            refuse("delimiter is one ASCII mark")
         if self.delimiter == self.quote:
-            _refuse("delimiter and quote are the same mark")
+            refuse("delimiter and quote are the same mark")
         if self.sep_line and self.header_line == 1:
-            _refuse("header_line 1 is the sep= line")
+            refuse("header_line 1 is the sep= line")
         return self
 
     @property
@@ -367,11 +254,11 @@ class CsvProfile(Common):
         for name in (*sorted(summed), *reversed_ones):
             column = self.fields.get(name)
             if column is None or column.number is None:
-                _refuse(f"{name} is summed or reversed: it must be a field with number")
-            if column is not None and column.optional and name in summed:
-                _refuse(f"{name} is summed: its column cannot be optional")
+                refuse(f"{name} is summed or reversed: it must be a field with number")
+            if column.optional and name in summed:
+                refuse(f"{name} is summed: its column cannot be optional")
         if self.reversals and self.reversals.type_field not in self.fields:
-            _refuse(f"reversals: {self.reversals.type_field} is not a field")
+            refuse(f"reversals: {self.reversals.type_field} is not a field")
         return self
 
 
@@ -382,7 +269,7 @@ class Document(Declared):
     """Path of the list of reports in a page: a `.json` file, or a line that has it."""
     unwrap: StrictStr | None = None
     """The one member that each record of a page holds its report in."""
-    require: Conditions = {}
+    require: Conditions = Field(default_factory=dict)
     """What must hold of every report; another one is refused."""
 
 
@@ -404,14 +291,14 @@ class Item(Declared):
     """Path of the elements; the fields' paths then begin at the element."""
     label: StrictStr | None = None
     """A name that other items refer to."""
-    refers: dict[str, StrictStr] = {}
+    refers: dict[str, StrictStr] = Field(default_factory=dict)
     """Fields that hold the index of a labelled item, where it is there."""
     fields: Annotated[dict[str, Member], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.each is not None and self.label is not None:
-            _refuse("label is for an item without each")
+            refuse("label is for an item without each")
         return self
 
 
@@ -422,23 +309,23 @@ class JsonProfile(Common):
     document: Document = Document()
     identity: Identity | None = None
     fields: dict[str, Member]
-    object: dict[str, Item] = {}
-    list: dict[str, tuple[Item, ...]] = {}
+    object: dict[str, Item] = Field(default_factory=dict)
+    list: dict[str, tuple[Item, ...]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.identity is not None:
             made = {"idempotency_key", "source", "report_id", "report_version"} & set(self.fields)
             if made:
-                _refuse(f"identity makes {', '.join(sorted(made))}: leave it out of fields")
+                refuse(f"identity makes {', '.join(sorted(made))}: leave it out of fields")
         if self.document.unwrap is not None and self.document.records is None:
-            _refuse("document.unwrap is for records of a page: declare document.records")
+            refuse("document.unwrap is for records of a page: declare document.records")
         labels = [i.label for items in self.list.values() for i in items if i.label is not None]
         if len(labels) != len(set(labels)):
-            _refuse("two items have the same label")
+            refuse("two items have the same label")
         for items in self.list.values():
             for item in items:
                 for label in item.refers.values():
                     if label not in labels:
-                        _refuse(f"refers to {label!r}, which labels no item")
+                        refuse(f"refers to {label!r}, which labels no item")
         return self

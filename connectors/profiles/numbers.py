@@ -15,7 +15,7 @@ from typing import Final
 
 from jiter import LosslessFloat
 
-from connectors.profiles.model import NumberFormat
+from connectors.profiles.forms import NumberFormat
 from schemas.exact import plain
 
 LENGTH_MAX: Final = 40

@@ -177,15 +177,19 @@ def _other_condition(path: Path, wanted: Mapping[str, Scalar]) -> Predicate:
     if set(wanted) == {"present"} and isinstance(wanted["present"], bool):
         there = wanted["present"]
         return lambda chain: (path.get(chain) is not None) is there
-    if set(wanted) == {"max"} and type(wanted["max"]) is int:
-        bound = wanted["max"]
+    if wanted and set(wanted) <= {"min", "max"} and all(type(v) is int for v in wanted.values()):
+        least, most = wanted.get("min"), wanted.get("max")
 
         def test(chain: Chain) -> bool:
             value = path.get(chain)
-            return type(value) is int and value <= bound
+            return (
+                type(value) is int
+                and (least is None or value >= int(least))
+                and (most is None or value <= int(most))
+            )
 
         return test
     message = (
-        f"condition on {path.text!r}: a value, a list of values, present = true, or max = 1980"
+        f"condition on {path.text!r}: a value, a list of values, present = true, or min and max"
     )
     raise PathError(message)

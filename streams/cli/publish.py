@@ -10,9 +10,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from connectors.profiles import Profile
 from schemas.record_types import RECORD_TYPES
 from streams.cli.options import with_settings
 from streams.cli.output import console, table
+from streams.cli.profiles import open_profile, with_profile
 from streams.progress import byte_progress
 from streams.publish import Progress, PublishSummary
 from streams.publish import publish as publish_files
@@ -28,6 +30,7 @@ EXIT_INCOMPLETE, EXIT_UNREACHABLE, EXIT_INTERRUPTED = 1, 4, 130
 @click.option("--dry-run", is_flag=True, help="Read and check the files; send nothing.")
 @click.option("--correlation", is_flag=True, help="Give each record `FILE:LINE` as correlation id.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
+@with_profile
 @with_settings()
 def publish(
     settings: Settings,
@@ -36,6 +39,8 @@ def publish(
     dry_run: bool,  # noqa: FBT001 - a flag of the command line
     correlation: bool,  # noqa: FBT001 - a flag of the command line
     as_json: bool,  # noqa: FBT001 - a flag of the command line
+    profile: str | None,
+    lookups: tuple[str, ...],
 ) -> int:
     """Publish NDJSON and CSV files, or folders of them, to a record type's raw topic.
 
@@ -44,8 +49,9 @@ def publish(
     file or row was refused, 4 when Kafka went away, 130 after Ctrl-C; the summary says what is
     certain. Publishing a file again is safe: its records come out as duplicates.
     """
+    source = open_profile(profile, lookups, type_name)
     summary, interrupted = asyncio.run(
-        _publish(settings, type_name, paths, dry_run=dry_run, correlation=correlation)
+        _publish(settings, type_name, paths, source, dry_run=dry_run, correlation=correlation)
     )
     if as_json:
         click.echo(json.dumps(summary.as_dict()))
@@ -59,7 +65,13 @@ def publish(
 
 
 async def _publish(
-    settings: Settings, type_name: str, paths: tuple[Path, ...], *, dry_run: bool, correlation: bool
+    settings: Settings,
+    type_name: str,
+    paths: tuple[Path, ...],
+    profile: Profile | None,
+    *,
+    dry_run: bool,
+    correlation: bool,
 ) -> tuple[PublishSummary, bool]:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -78,6 +90,7 @@ async def _publish(
             dry_run=dry_run,
             correlation=correlation,
             stop=stop,
+            profile=profile,
         )
     return summary, stop.is_set()
 
