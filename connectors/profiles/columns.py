@@ -254,7 +254,8 @@ class _Header:
         if not there:
             if column.optional:
                 return None
-            message = f"no column {' or '.join(map(repr, column.names))}"
+            names = " or ".join(map(repr, column.names))
+            message = f"no column {names} in the header, which the profile says is this line"
             raise Unreadable(message)
         if len(there) > 1:
             message = f"columns {there[0]!r} and {there[1]!r} mean the same field"

@@ -36,6 +36,18 @@ class Tools:
     """Look-up files by name; an optional one that was not given is not here."""
     _made: dict[tuple[str, str], object] = field(default_factory=dict)
 
+    def compile_all(self) -> None:
+        """Compile every named form, used or not. Raises `ConfigurationError`."""
+        for name in self.profile.numbers:
+            self.number(name)
+        for name in self.profile.dates:
+            self.date(name)
+        for name in self.profile.times:
+            self.time(name)
+            self.zone(name)
+        for name in self.profile.maps:
+            self.words(name)
+
     def number(self, name: str) -> Callable[[str], str]:
         """The reader of `[numbers.NAME]`."""
         return self._get("numbers", name, number_reader)
@@ -131,10 +143,10 @@ def _reading_steps(declared: Conversion, tools: Tools) -> list[Convert]:
         steps.append(tools.words(declared.map))
     elif declared.number is not None:
         number = tools.number(declared.number)
-        steps.append(lambda value: number(_text(number_text(value))))
+        steps.append(lambda v: number(v if type(v) is str else _text(number_text(v))))
     elif declared.date is not None:
         day = tools.date(declared.date)
-        steps.append(lambda value: day(_text(value)))
+        steps.append(lambda v: day(_text(v)))
     return steps
 
 

@@ -155,8 +155,7 @@ def compile_profile(
     known = contract_fields(record_type)
     reader: CsvReader | JsonReader
     try:
-        for used in declared.times:
-            tools.zone(used)
+        tools.compile_all()
         if isinstance(declared, CsvProfile):
             cells = frozenset(field for field, inner in known.items() if inner is None)
             reader = CsvReader(declared, tools, cells)

@@ -13,6 +13,7 @@ from connectors.errors import BrokerUnavailable, ConfigurationError
 from connectors.kafka import outbox as outbox_module
 from connectors.kafka.outbox import partition_of
 from connectors.kafka.settings import KafkaSettings
+from connectors.profiles import load_profile
 from schemas.record_types import RECORD_TYPES
 from streams.publish import Progress, csv_fields, publish
 from tests.connectors.kafka_tools import kafka_settings, make_topic, make_topics, read_all
@@ -29,11 +30,13 @@ async def kafka(services: Services, topic_prefix: str) -> KafkaSettings:
     return settings
 
 
-async def published(kafka: KafkaSettings) -> list[tuple[int, bytes | None, bytes, tuple]]:
+async def published(
+    kafka: KafkaSettings, topic: str = "payroll.raw"
+) -> list[tuple[int, bytes | None, bytes, tuple]]:
     """Partition, key, value and headers of all that is in the raw topic, by partition."""
     found = []
     for partition in range(3):
-        for record in await read_all(kafka, kafka.topic("payroll.raw"), partition):
+        for record in await read_all(kafka, kafka.topic(topic), partition):
             found.append((partition, record.key, record.value, record.headers))  # noqa: PERF401
     return found
 
@@ -177,6 +180,40 @@ async def test_a_dry_run_sends_nothing_and_needs_no_broker(tmp_path: Path) -> No
         ("published", 1, 1),
         ("refused", 0, 0),
     ]
+
+
+async def test_a_vendors_page_is_published_by_its_profile(
+    kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """Mapped reports carry their unit as key; one that cannot be mapped goes as its own bytes."""
+    report = {"id": "1", "type": "preTrip", "vehicle": {"name": "TR-104"}, "at": 1.50}
+    other = {"id": "2", "type": "unheard of"}
+    page = json.dumps({"data": [report, other]})
+    (tmp_path / "page.json").write_text(page, encoding="utf-8")
+    dvir, profile = RECORD_TYPES["dvir"], load_profile("samsara-history")
+    summary = await publish(kafka, dvir, [tmp_path / "page.json"], profile=profile)
+    (one,) = summary.files
+    assert (one.rows, one.acknowledged, one.malformed) == (2, 2, 1)
+    found = {key: (value, headers) for _, key, value, headers in await published(kafka, "dvir.raw")}
+    mapped, headers = found[b"TR-104"]
+    assert (json.loads(mapped)["payload"], headers) == (json.dumps(report), ())
+    assert found[None] == (
+        json.dumps(other).encode(),
+        (("wb-source-error", b"inspection_type: a word of the map inspection_type"),),
+    )
+
+
+async def test_a_page_that_cannot_be_cut_publishes_nothing(
+    kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """However far it could be read: the first reading finds it."""
+    page = b'{"data": [' + b'{"id": "1"},' * 5_000
+    (tmp_path / "page.json").write_bytes(page)
+    dvir, profile = RECORD_TYPES["dvir"], load_profile("samsara-history")
+    summary = await publish(kafka, dvir, [tmp_path], profile=profile)
+    assert [(one.outcome, one.acknowledged) for one in summary.files] == [("refused", 0)]
+    assert "malformed_file" in str(summary.files[0].why)
+    assert await published(kafka, "dvir.raw") == []
 
 
 async def test_progress_grows_to_the_end(kafka: KafkaSettings, tmp_path: Path) -> None:
