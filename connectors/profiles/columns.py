@@ -44,8 +44,8 @@ class _Template:
 
     def text(self, texts: Sequence[str]) -> str:
         """The text. Raises `Unmapped` where a part is missing or would run into the next one."""
-        parts = [texts[at].strip() for at in self.places]
-        if not all(parts) or any("/" in part for part in parts):
+        parts = [texts[at] for at in self.places]
+        if not all(map(is_part, parts)):
             raise Unmapped(self.rule)
         return self.form.format(*parts)
 
@@ -207,7 +207,13 @@ def template_form(name: str, text: str) -> tuple[str, list[str]]:
 
 def template_rule(text: str) -> str:
     """The rule of a template."""
-    return f"made as {text}, each part present and without a slash"
+    return f"made as {text}, each part present, without outer blanks or a slash"
+
+
+def is_part(text: str) -> bool:
+    """Whether a template takes this text: what is left of a blank, or of a slash, would be a
+    guess."""
+    return text != "" and text == text.strip() and "/" not in text
 
 
 def _others(declared: CsvProfile, columns: _Header, known: frozenset[str]) -> Iterable[_Cell]:

@@ -163,7 +163,9 @@ class _Reading:
                 why = f"the totals row cannot be read: {error}"
                 raise MalformedFile(self.path, cut.line, why) from None
             if self._unread:
-                what = f"the total of {name} is not compared: {self._unread} rows cannot be read"
+                what = (
+                    f"the total of {name} is not compared: rows that cannot be read: {self._unread}"
+                )
                 self.remark(cut.line, what)
             elif declared != found:
                 why = f"the totals row disagrees with the sum of {name} over the rows before it"

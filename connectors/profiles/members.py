@@ -9,7 +9,7 @@ from typing import Final
 from jiter import LosslessFloat
 
 from connectors.errors import ConfigurationError
-from connectors.profiles.columns import template_form, template_rule
+from connectors.profiles.columns import is_part, template_form, template_rule
 from connectors.profiles.convert import Convert, Tools, compile_conversion
 from connectors.profiles.dates import zone_of
 from connectors.profiles.model import Member
@@ -107,10 +107,9 @@ def _template(name: str, text: str, depth: int) -> Get:
 
     def get(chain: Chain) -> object:
         parts = [number_text(path.get(chain)) for path in paths]
-        texts = [part.strip() for part in parts if isinstance(part, str)]
-        if len(texts) < len(parts) or not all(texts) or any("/" in part for part in texts):
+        if not all(isinstance(part, str) and is_part(part) for part in parts):
             raise Unmapped(rule)
-        return form.format(*texts)
+        return form.format(*parts)
 
     return get
 

@@ -24,6 +24,7 @@ METRES: Final = {"m": Decimal(1), "km": Decimal(1000), "mi": Decimal("1609.344")
 """The international mile is 1,609.344 m exactly."""
 _MILLIMETRE: Final = Decimal("0.001")
 _EXACT: Final = Context(prec=2 * LENGTH_MAX)
+_LARGE: Final = 10**LENGTH_MAX
 _PLAIN: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _UNICODE_MINUS: Final = "\u2212"
 
@@ -112,9 +113,10 @@ def example(declared: NumberFormat) -> str:
 
 
 def number_text(value: object) -> object:
-    """The text of a JSON number as it was written; anything else as it is."""
+    """The text of a JSON number as it was written; anything else, and a number with more digits
+    than any id or amount has, as it is."""
     if type(value) is int:
-        return str(value)
+        return str(value) if abs(value) < _LARGE else value
     if type(value) is LosslessFloat:
         return bytes(value).decode("ascii")
     return value

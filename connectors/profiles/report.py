@@ -59,10 +59,15 @@ class Mapper:
             name: _item(item, tools, f"object.{name}", known.get(name))
             for name, item in declared.object.items()
         }
-        self._lists = {
+        lists = {
             name: [_item(item, tools, f"list.{name}", known.get(name)) for item in items]
             for name, items in declared.list.items()
         }
+        # Labels come before what refers to them, in whichever order they are declared.
+        self._lists = sorted(lists.items(), key=lambda one: not any(i.label for i in one[1]))
+        if declared.identity is not None and "report_id" not in known:
+            message = "identity is for records that have a report_id"
+            raise ConfigurationError(message)
         self._id, self._version = _identity_paths(declared.identity)
 
     def members(self, report: Mapping[str, object], text: str) -> dict[str, object]:
@@ -78,11 +83,12 @@ class Mapper:
                 if inner:
                     found[name] = inner
         labels: dict[str, int] = {}
-        for name, items in self._lists.items():
+        for name, items in self._lists:
             found[name] = list(_elements(name, items, chain, labels))
+        found = {name: text if value is VERBATIM else value for name, value in found.items()}
         if self._identity is not None:
             self._identify(found, chain, self._identity)
-        return {name: text if value is VERBATIM else value for name, value in found.items()}
+        return found
 
     def _identify(self, found: dict[str, object], chain: Chain, identity: Identity) -> None:
         """Add source, report id, version and idempotency key; a report without id gets no key."""
@@ -108,7 +114,7 @@ def _part(name: str, path: Path | None, chain: Chain) -> str | None:
 
 
 def _digest(members: Mapping[str, object]) -> str:
-    """SHA-256 in hex over what the report says, by value."""
+    """SHA-256 in hex over what the report says, by value. Raises `Unmapped`."""
     said = {name: value for name, value in members.items() if name not in TRANSPORT}
     return hashlib.sha256(encode(said)).hexdigest()
 
@@ -185,6 +191,9 @@ def _item(declared: Item, tools: Tools, where: str, known: frozenset[str] | None
                 f"{where}: {wrong[0]} is no field of the contract there; extra = true keeps it"
             )
             raise ConfigurationError(message)
+    if any(member.verbatim for member in declared.fields.values()):
+        message = f"{where}: verbatim is for a field of the report itself"
+        raise ConfigurationError(message)
     try:
         each = None if declared.each is None else compile_path(declared.each, lists=True)
     except PathError as error:

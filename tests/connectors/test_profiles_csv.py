@@ -196,12 +196,15 @@ key = "theirs"
     profile = load_profile(str(tmp_path / "p.toml"), {"people": tmp_path / "people.csv"})
     rows = rows_of(
         profile,
-        b"id,company,run,kind,code\n7,001, R1 ,bonus,1\n7,001,R1,,x\n9,001,R1,,x\n"
-        b"7,0/1,R1,,x\n7,001,,,x\n7,001,R1,gift,x\n8,1,R,,x\n",
+        b"id,company,run,kind,code\n7,001,R1,bonus,1\n7,001,R1,,x\n9,001,R1,,x\n"
+        b"7,0/1,R1,,x\n7,001, R1,,x\n7,001,R1,gift,x\n8,1,R,,x\n",
     )
     common = {"employee_id": "EMP007", "currency": "USD", "pay_group": "ALL"}
     run = {"source_run_id": "acme/001/R1"}
-    template = "source_run_id: made as acme/{company}/{run}, each part present and without a slash"
+    template = (
+        "source_run_id: made as acme/{company}/{run}, each part present, without outer blanks or "
+        "a slash"
+    )
     assert members(rows) == [
         {**common, **run, "statement_type": "off_cycle", "pay_code": "REG"},
         {**common, **run, "statement_type": "regular", "pay_code": "x"},
@@ -300,7 +303,7 @@ def test_a_total_over_rows_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         checked = source.check()
     assert (checked.rows, checked.malformed) == (2, 2)
     assert checked.remarks == (
-        "line 4: the total of gross_pay is not compared: 2 rows cannot be read",
+        "line 4: the total of gross_pay is not compared: rows that cannot be read: 2",
     )
 
 
@@ -399,6 +402,7 @@ def test_a_profile_with_a_fault_is_refused_by_name(tmp_path: Path, text: str, wh
          r"list\.defects\.each: .*every element"),
         ('[fields]\n[[list.defects]]\nrefers = { unit = "v" }\nfields.part.const = "x"\n',
          "refers to 'v'"),
+        ("[fields]\n[[list.units]]\nfields.vin.verbatim = true\n", "verbatim is for"),
         ('[fields]\n[object.certificate]\n[object.certificate.fields]\nby = { const = "x" }\n',
          "certificate is no field"),
     ],
@@ -409,6 +413,13 @@ def test_a_json_profile_with_a_fault_is_refused_by_name(
     """As for CSV."""
     with pytest.raises(ConfigurationError, match=why):
         profile_of(tmp_path, text, JSON)
+
+
+def test_an_identity_is_for_reports(tmp_path: Path) -> None:
+    """Payroll derives its key: a connector makes none."""
+    text = '[fields]\n[identity]\nsource = "s"\nreport_id = "id"\n'
+    with pytest.raises(ConfigurationError, match="records that have a report_id"):
+        profile_of(tmp_path, text, HEAD.replace('"csv"', '"json"'))
 
 
 def test_heads_of_profiles(tmp_path: Path) -> None:

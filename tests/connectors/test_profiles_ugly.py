@@ -178,7 +178,7 @@ def test_what_is_no_record_is_told() -> None:
         assert len(list(source.rows(checked))) == checked.rows == 60
     assert checked.remarks == (
         "line 54: the header again: left out",
-        "line 65: the total of gross_pay is not compared: 15 rows cannot be read",
+        "line 65: the total of gross_pay is not compared: rows that cannot be read: 15",
         "line 66: a declared trailer: left out",
     )
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from connectors.errors import ConfigurationError
 from connectors.files import FileRow, MalformedFile
@@ -268,6 +270,80 @@ def test_a_driver_as_text_or_object(tmp_path: Path) -> None:
     lines = "".join(f'{{"id":"a","driver":{driver}}}\n' for driver in drivers).encode()
     found = [members(row).get("driver_id") for row in rows_of(profile, lines, "g.jsonl")]
     assert found == ["u1", "u2", None]
+
+
+# --- Any report -----------------------------------------------------------------------------------
+
+VENDORS = [
+    ("samsara_history_page1.json", HISTORY),
+    ("samsara_stream_page.json", "samsara-stream"),
+    ("samsara_v1_legacy.json", "samsara-v1"),
+    ("motive_inspection_reports.json", "motive"),
+    ("geotab_dvirlog_getfeed.json", "geotab"),
+]
+odd = st.sampled_from(
+    [
+        None,
+        True,
+        False,
+        0,
+        -1,
+        10**50,
+        10**5_000,
+        "",
+        " ",
+        "x/y",
+        "é" * 300,
+        [],
+        {},
+        [[]],
+        [{}],
+        [1],
+    ]
+) | st.recursive(
+    st.text(max_size=3), lambda inner: st.lists(inner) | st.dictionaries(st.just("id"), inner)
+)
+
+
+def changed(value: object, choose: st.DataObject) -> object:
+    """A report with one member, at any depth, replaced."""
+    if isinstance(value, dict) and value:
+        name = choose.draw(st.sampled_from(sorted(value)))
+        return {**value, name: changed(value[name], choose)}
+    if isinstance(value, list) and value and choose.draw(st.booleans()):
+        at = choose.draw(st.integers(0, len(value) - 1))
+        return [*value[:at], changed(value[at], choose), *value[at + 1 :]]
+    return choose.draw(odd)
+
+
+def written(value: object) -> str:
+    """JSON, with numbers of more digits than Python writes."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(n)}:{written(v)}" for n, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(written, value)) + "]"
+    if type(value) is int and abs(value) > 10**4_000:
+        return "1" + "0" * 5_000
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize(("name", "profile"), VENDORS, ids=[profile for _, profile in VENDORS])
+@given(choose=st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_any_change_of_a_report_ends_in_a_verdict(
+    name: str, profile: str, choose: st.DataObject
+) -> None:
+    """Whatever a vendor sends: mapped or kept, always the same way, and never our own error."""
+    lookups = {"defects": DEFECTS} if profile == "geotab" else {}
+    reader = load_profile(profile, lookups)
+    given_page = written(changed(json.loads((SAMPLES / name).read_text("utf-8")), choose)).encode()
+    try:
+        rows = rows_of(reader, given_page, "p.json")
+    except MalformedFile:
+        return
+    again = rows_of(reader, given_page, "p.json")
+    assert [(r.value, r.error) for r in rows] == [(r.value, r.error) for r in again]
+    assert "processing_error" not in verdicts(rows)
 
 
 # --- Pages ----------------------------------------------------------------------------------------

@@ -190,6 +190,7 @@ async def test_a_vendors_page_is_published_by_its_profile(
     other = {"id": "2", "type": "unheard of"}
     page = json.dumps({"data": [report, other]})
     (tmp_path / "page.json").write_text(page, encoding="utf-8")
+    await make_topic(kafka, kafka.topic("dvir.raw"), 3)
     dvir, profile = RECORD_TYPES["dvir"], load_profile("samsara-history")
     summary = await publish(kafka, dvir, [tmp_path / "page.json"], profile=profile)
     (one,) = summary.files
@@ -209,6 +210,7 @@ async def test_a_page_that_cannot_be_cut_publishes_nothing(
     """However far it could be read: the first reading finds it."""
     page = b'{"data": [' + b'{"id": "1"},' * 5_000
     (tmp_path / "page.json").write_bytes(page)
+    await make_topic(kafka, kafka.topic("dvir.raw"), 3)
     dvir, profile = RECORD_TYPES["dvir"], load_profile("samsara-history")
     summary = await publish(kafka, dvir, [tmp_path], profile=profile)
     assert [(one.outcome, one.acknowledged) for one in summary.files] == [("refused", 0)]
