@@ -31,6 +31,7 @@ from connectors.files.csv_rows import CsvFields
 from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import KafkaSettings
+from connectors.profiles import Profile
 from schemas.chunk import CHUNK_RECORDS_MAX
 from schemas.record_type import RecordType
 from streams.publishing.chunks import Chunk, ChunkLimits, Plan
@@ -68,6 +69,8 @@ class PublishOptions:
     chunks: ChunkLimits = field(default_factory=ChunkLimits)
     manifest: Path | None = None
     """The source's manifest, of one file."""
+    profile: Profile | None = None
+    """How the source's files become records."""
     correlation: bool = False
     """Each record carries header `correlation-id`, `FILE:LINE`."""
     backfill: bool = False
@@ -231,7 +234,7 @@ class _Publication:
     # -- one file ----------------------------------------------------------------------------------
 
     async def _file(self, admin: KafkaAdmin, topic: _Topic | None, one: FileSummary) -> None:
-        with SourceFile(one.path, csv_fields(self._record_type)) as source:
+        with SourceFile(one.path, csv_fields(self._record_type), self._options.profile) as source:
             identity = await asyncio.to_thread(source.identity)
             if topic is None or self._options.dry_run:
                 limit = MESSAGE_BYTES_DEFAULT if topic is None else topic.record_bytes_max
@@ -274,6 +277,7 @@ class _Publication:
 
     def _cut(self) -> Cut:
         chunks, manifest = self._options.chunks, self._options.manifest
+        profile = self._options.profile
         digest = None if manifest is None else hashlib.sha256(manifest.read_bytes()).hexdigest()
         return Cut(
             chunk_records=chunks.records,
@@ -281,6 +285,7 @@ class _Publication:
             correlation=self._options.correlation,
             backfill=self._options.backfill,
             manifest_sha256=digest,
+            profile_sha256=None if profile is None else profile.sha256,
         )
 
     def _new_state(self, one: FileSummary, identity: Identity, topic: _Topic, plan: Plan) -> State:

@@ -1,6 +1,6 @@
 """Records from files on this machine: NDJSON and CSV, read as a stream in bounded memory."""
 
-from connectors.files.rows import FileRow, MalformedFile
+from connectors.files.rows import FileRow, MalformedFile, SourceReader
 from connectors.files.source_file import (
     MANIFEST_SUFFIX,
     STATE_SUFFIX,
@@ -22,6 +22,7 @@ __all__ = [
     "Identity",
     "MalformedFile",
     "SourceFile",
+    "SourceReader",
     "StateFile",
     "find_files",
     "read_records",

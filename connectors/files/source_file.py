@@ -12,7 +12,14 @@ from typing import BinaryIO, Self
 from connectors.errors import ConfigurationError
 from connectors.files.csv_rows import CsvFields, csv_rows
 from connectors.files.ndjson import ndjson_rows
-from connectors.files.rows import CHUNK_BYTES, FileRow, MalformedFile
+from connectors.files.rows import (
+    CHUNK_BYTES,
+    FileRow,
+    MalformedFile,
+    Remark,
+    SourceReader,
+    no_remark,
+)
 
 NDJSON_SUFFIXES = (".ndjson", ".jsonl", ".json")
 CSV_SUFFIXES = (".csv",)
@@ -22,6 +29,8 @@ STATE_SUFFIX = ".weighbridge-publish.json"
 MANIFEST_SUFFIX = ".manifest.json"
 _NO_RECORDS = (STATE_SUFFIX, MANIFEST_SUFFIX)
 """What lies beside files of records and ends like one."""
+REMARKS_MAX = 20
+"""How many remarks of a file are kept."""
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -58,13 +67,29 @@ def _known(path: Path) -> bool:
     return name.endswith(SUFFIXES) and not name.endswith(_NO_RECORDS)
 
 
-def read_records(path: Path, fields: CsvFields | None = None) -> Iterator[FileRow]:
-    """The records of a file, by the ending of its name. Raises `MalformedFile` where it shows."""
+def read_records(
+    path: Path,
+    fields: CsvFields | None = None,
+    profile: SourceReader | None = None,
+    remark: Remark = no_remark,
+) -> Iterator[FileRow]:
+    """The records of a file, by its profile, else by the ending of its name.
+
+    Raises `MalformedFile` where it shows.
+    """
     with path.open("rb") as file:
-        yield from _rows(file, path, fields)
+        yield from _rows(file, path, fields, profile, remark)
 
 
-def _rows(file: BinaryIO, path: Path, fields: CsvFields | None) -> Iterator[FileRow]:
+def _rows(
+    file: BinaryIO,
+    path: Path,
+    fields: CsvFields | None,
+    profile: SourceReader | None,
+    remark: Remark = no_remark,
+) -> Iterator[FileRow]:
+    if profile is not None:
+        return profile.rows(file, path, remark)
     if path.suffix.lower() in CSV_SUFFIXES:
         return csv_rows(file, path, fields)
     return ndjson_rows(file, path)
@@ -88,6 +113,8 @@ class Checked:
     size_bytes: int
     rows: int
     malformed: int
+    remarks: tuple[str, ...] = ()
+    """What its profile left out or could not compare, by line; the first of them."""
 
 
 def _pass(_: FileRow) -> None:
@@ -97,9 +124,13 @@ def _pass(_: FileRow) -> None:
 class SourceFile:
     """One file, held open between its two readings so that another put in its place is not read."""
 
-    def __init__(self, path: Path, fields: CsvFields | None = None) -> None:
+    def __init__(
+        self, path: Path, fields: CsvFields | None = None, profile: SourceReader | None = None
+    ) -> None:
         self.path = path
         self._fields = fields
+        self._profile = profile
+        self._read_before = False
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -114,7 +145,9 @@ class SourceFile:
     def identity(self) -> Identity:
         """Read it all for its digest. Raises `MalformedFile` when it changes meanwhile."""
         try:
-            self._file.seek(0)
+            if self._read_before:
+                self._file.seek(0)
+            self._read_before = True
             digest = hashlib.file_digest(self._file, "sha256").hexdigest()
             size_bytes = self._file.tell()
             now = os.fstat(self._file.fileno())
@@ -148,12 +181,18 @@ class SourceFile:
         """Read it all, handing each row on. Raises `MalformedFile` if it cannot be cut into rows to
         its end."""
         rows = malformed = end = 0
-        for row in self._read():
+        remarks: list[str] = []
+
+        def remark(line: int, what: str) -> None:
+            if len(remarks) < REMARKS_MAX:
+                remarks.append(f"line {line}: {what}")
+
+        for row in self._read(remark):
             each(row)
             rows += 1
             malformed += row.error is not None
             end = row.end_offset
-        return Checked(end, rows, malformed)
+        return Checked(end, rows, malformed, tuple(remarks))
 
     def rows(self, checked: Checked) -> Iterator[FileRow]:
         """The rows that were checked; what was added to the file since is left.
@@ -169,10 +208,12 @@ class SourceFile:
         if count != checked.rows:
             raise MalformedFile(self.path, None, "was changed while it was read")
 
-    def _read(self) -> Iterator[FileRow]:
+    def _read(self, remark: Remark = no_remark) -> Iterator[FileRow]:
         try:
-            self._file.seek(0)
-            yield from _rows(self._file, self.path, self._fields)
+            if self._read_before:
+                self._file.seek(0)
+            self._read_before = True
+            yield from _rows(self._file, self.path, self._fields, self._profile, remark)
         except OSError as error:
             raise MalformedFile(self.path, None, _cannot_be_read(error)) from None
 

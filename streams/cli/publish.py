@@ -15,6 +15,7 @@ from schemas.record_types import RECORD_TYPES
 from streams.cli.exits import EXIT_INTERRUPTED, EXIT_STOPPED, exit_code
 from streams.cli.options import with_settings
 from streams.cli.output import console, table
+from streams.cli.profiles import open_profile, with_profile
 from streams.progress import byte_progress
 from streams.publish import PublishOptions
 from streams.publish import publish as publish_files
@@ -66,6 +67,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("--again", is_flag=True, help="Publish anew what was published, or begun, before.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object.")
+@with_profile
 @with_settings()
 def publish(
     settings: Settings,
@@ -82,6 +84,8 @@ def publish(
     state_dir: Path | None,
     again: bool,  # noqa: FBT001 - a flag of the command line
     as_json: bool,  # noqa: FBT001 - a flag of the command line
+    profile: str | None,
+    lookups: tuple[str, ...],
 ) -> int:
     """Publish NDJSON and CSV files, or folders of them, to a record type's raw topic.
 
@@ -109,6 +113,7 @@ def publish(
         state_dir=state_dir,
         again=again,
         dry_run=dry_run,
+        profile=open_profile(profile, lookups, type_name),
     )
     summary, interrupted = asyncio.run(_publish(settings, type_name, paths, options))
     if as_json:

@@ -34,6 +34,8 @@ class Cut(BaseModel):
     backfill: bool
     manifest_sha256: str | None
     """Of the source's manifest that the file was held against."""
+    profile_sha256: str | None
+    """Of the profile that reads the file, and of its look-ups."""
 
 
 class Target(BaseModel):
@@ -153,6 +155,7 @@ _OPTION_OF = {
     "correlation": "--correlation",
     "backfill": "--backfill",
     "manifest_sha256": "the manifest",
+    "profile_sha256": "the profile, or a look-up of it,",
 }
 
 

@@ -46,11 +46,11 @@ def write_runs(path: Path, count: int, *, runs: int = 1) -> Path:
     return path
 
 
-async def published(kafka: KafkaSettings) -> list[Found]:
-    """All that readers of committed data find in the raw topic, by partition."""
+async def published(kafka: KafkaSettings, topic: str = "payroll.raw") -> list[Found]:
+    """All that readers of committed data find in a raw topic, by partition."""
     found: list[Found] = []
     for partition in range(PARTITIONS):
-        for record in await read_all(kafka, kafka.topic("payroll.raw"), partition):
+        for record in await read_all(kafka, kafka.topic(topic), partition):
             found.append((partition, record.key, record.value, record.headers))  # noqa: PERF401
     return found
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigurationError
 from connectors.files import FileRow, MalformedFile, SourceFile, find_files, read_records
-from connectors.files import csv_rows as csv_module
+from connectors.files import csv_cutter as csv_module
 from connectors.files import ndjson as ndjson_module
 from connectors.files.csv_rows import CsvFields
 

@@ -14,6 +14,7 @@ from connectors.errors import ConfigurationError
 from connectors.kafka.publication import partition_of
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.topics import create_topics
+from connectors.profiles import load_profile
 from schemas.chunk import Declaration, Member, chain_of
 from schemas.decision_set import DecisionSet
 from schemas.envelope import Record, Source
@@ -291,6 +292,42 @@ async def test_a_dry_run_knows_what_the_topic_takes(
     summary = await publish(kafka, PAYROLL, [tmp_path], PublishOptions(dry_run=True))
     assert (summary.total("too_large"), summary.complete) == (1, False)
     assert await read_all(kafka, kafka.topic("payroll.raw"), 0) == []
+
+
+async def test_a_vendors_page_is_published_by_its_profile(
+    kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """Mapped reports carry their unit as key; one that cannot be mapped goes as its own bytes."""
+    report = {"id": "1", "type": "preTrip", "vehicle": {"name": "TR-104"}, "at": 1.50}
+    other = {"id": "2", "type": "unheard of"}
+    page = json.dumps({"data": [report, other]})
+    (tmp_path / "page.json").write_text(page, encoding="utf-8")
+    await make_topic(kafka, kafka.topic("dvir.raw"), 3)
+    dvir, profile = RECORD_TYPES["dvir"], load_profile("samsara-history")
+    summary = await publish(kafka, dvir, [tmp_path / "page.json"], PublishOptions(profile=profile))
+    (one,) = summary.files
+    assert (one.rows, one.sent, one.malformed) == (2, 2, 1)
+    found = {key: (value, headers) for _, key, value, headers in await published(kafka, "dvir.raw")}
+    mapped, headers = found[b"TR-104"]
+    assert (json.loads(mapped)["payload"], headers) == (json.dumps(report), ())
+    assert found[None] == (
+        json.dumps(other).encode(),
+        (("wb-source-error", b"inspection_type: a word of the map inspection_type"),),
+    )
+
+
+async def test_a_page_that_cannot_be_cut_publishes_nothing(
+    kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """However far it could be read: the first reading finds it."""
+    page = b'{"data": [' + b'{"id": "1"},' * 5_000
+    (tmp_path / "page.json").write_bytes(page)
+    await make_topic(kafka, kafka.topic("dvir.raw"), 3)
+    dvir, profile = RECORD_TYPES["dvir"], load_profile("samsara-history")
+    summary = await publish(kafka, dvir, [tmp_path], PublishOptions(profile=profile))
+    assert [(one.outcome, one.sent) for one in summary.files] == [("refused", 0)]
+    assert "malformed_file" in str(summary.files[0].why)
+    assert await published(kafka, "dvir.raw") == []
 
 
 async def test_progress_grows_to_the_end(kafka: KafkaSettings, tmp_path: Path) -> None:

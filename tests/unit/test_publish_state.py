@@ -22,7 +22,12 @@ from streams.publishing.state import (
 
 TARGET = Target(record_type="payroll", topic="payroll.raw", topic_id=uuid.UUID(int=7))
 CUT = Cut(
-    chunk_records=1000, chunk_bytes=10**6, correlation=False, backfill=False, manifest_sha256=None
+    chunk_records=1000,
+    chunk_bytes=10**6,
+    correlation=False,
+    backfill=False,
+    manifest_sha256=None,
+    profile_sha256=None,
 )
 IDENTITY = Identity(10, "aa", 5)
 PATH = Path("f.csv.weighbridge-publish.json")
@@ -64,6 +69,7 @@ def test_an_unfinished_publication_goes_on() -> None:
         (IDENTITY, {}, {"correlation": True}, "--correlation is not as it was"),
         (IDENTITY, {}, {"backfill": True}, "--backfill is not as it was"),
         (IDENTITY, {}, {"manifest_sha256": "m"}, "the manifest is not as it was"),
+        (IDENTITY, {}, {"profile_sha256": "p"}, "the profile, or a look-up of it, is not as it"),
     ],
 )
 def test_one_that_another_would_not_finish_stands_against_it(
