@@ -19,6 +19,7 @@ from schemas.reasons import Reason
 from schemas.record_types import RECORD_TYPES
 from streams import quarantine as desk
 from streams.cli.options import with_settings
+from streams.progress import record_progress
 from streams.settings import Settings
 from streams.wiring import schema_store
 
