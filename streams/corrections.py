@@ -92,7 +92,7 @@ def _correction(path: Path, number: int, line: bytes) -> Correction:
 
 def member_texts(text: str) -> dict[str, str]:
     """The members of a JSON object, each as its own text. Pure. Raises `ValueError` for what is no
-    JSON object or names a member twice."""
+    JSON object with members, or names one twice."""
     found: dict[str, str] = {}
     at = _expect(text, _blank(text, 0), "{")
     while True:

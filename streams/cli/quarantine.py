@@ -38,6 +38,7 @@ def quarantine() -> None:
 @quarantine.command("ls")
 @with_filters
 @click.option("--each", is_flag=True, help="Every reject by itself; default: those alike together.")
+@click.option("--ids", is_flag=True, help="Their IDs alone, one in a line.")
 @click.option(
     "--limit",
     default=LISTED_DEFAULT,
@@ -52,6 +53,7 @@ def ls(
     settings: Settings,
     filters: Filters,
     each: bool,  # noqa: FBT001 - a flag of the command line
+    ids: bool,  # noqa: FBT001 - a flag of the command line
     limit: int,
     skip: int,
     as_json: bool,  # noqa: FBT001 - a flag of the command line
@@ -61,22 +63,25 @@ def ls(
     Rejects of one type, reason and content are one line, named by the newest of them: `--like` that
     ID means all of them. Never shows what a record holds.
     """
-    return asyncio.run(_ls(settings, filters, limit, skip, each=each, as_json=as_json))
+    shown = asyncio.run(_ls(settings, filters, limit, skip, each=each or ids))
+    if ids:
+        for position in shown.ids:
+            click.echo(position)
+    else:
+        shown.show(as_json=as_json)
+    return 0
 
 
 async def _ls(
-    settings: Settings, filters: Filters, limit: int, skip: int, *, each: bool, as_json: bool
-) -> int:
+    settings: Settings, filters: Filters, limit: int, skip: int, *, each: bool
+) -> text.Shown:
     async with reading_pool(settings) as pool:
         which = await narrowed(pool, settings, filters)
         if each:
             found, total = await rejects.listed(pool, which, limit, skip)
-            shown = text.listing(found, total, skip)
-        else:
-            groups = await rejects.grouped(pool, which, limit, skip)
-            shown = text.grouping(groups, skip)
-    shown.show(as_json=as_json)
-    return 0
+            return text.listing(found, total, skip)
+        groups = await rejects.grouped(pool, which, limit, skip)
+        return text.grouping(groups, skip)
 
 
 # --- show -----------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class Shown:
     content: Mapping[str, object]
     end: str
     """What is said below the table."""
+    ids: Sequence[str]
 
     def show(self, *, as_json: bool) -> None:
         """Print it."""
@@ -88,7 +89,8 @@ def grouping(groups: Groups, skip: int) -> Shown:
         ],
     }
     end = f"{groups.records_in_all} rejects in {groups.groups_in_all} groups"
-    return Shown(found, content, end + _more(len(groups.groups), groups.groups_in_all, skip))
+    end += _more(len(groups.groups), groups.groups_in_all, skip)
+    return Shown(found, content, end, [str(one.newest) for one in groups.groups])
 
 
 def listing(rejects: Sequence[Listed], total: int, skip: int) -> Shown:
@@ -123,7 +125,8 @@ def listing(rejects: Sequence[Listed], total: int, skip: int) -> Shown:
             for one in rejects
         ],
     }
-    return Shown(found, content, f"{total} rejects" + _more(len(rejects), total, skip))
+    end = f"{total} rejects" + _more(len(rejects), total, skip)
+    return Shown(found, content, end, [str(one.position) for one in rejects])
 
 
 def _state(one: Listed) -> str:
