@@ -110,15 +110,17 @@ def named(now: Settled) -> str:
     return "duplicate" if isinstance(now, Duplicate) else "committed"
 
 
-def claimed_origin(headers: Headers) -> Position | None:
-    """The quarantine id that a record says it follows; None when it says nothing readable."""
+def claimed_origin(headers: Headers, topic: str) -> Position | None:
+    """The reject of this topic that a record says it follows; None when it names none, for then
+    the header holds whatever its publisher chose."""
     given = envelope.last_header(headers, envelope.RESUBMISSION_OF)
     if given is None:
         return None
     try:
-        return Position.parse(given.decode("ascii"))
+        position = Position.parse(given.decode("ascii"))
     except ValueError:
         return None
+    return position if position.topic == topic else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from connectors.postgres.pool import Pool
 from connectors.postgres.rejects import History, Listed, Sent, Which
 from schemas import envelope
 from schemas.avro_strict import SINGLE_OBJECT_MARK, AvroFault, schema_ref
-from schemas.envelope import Headers, Position
+from schemas.envelope import Position
 from schemas.json_strict import DEPTH_MAX, JsonFault
 from schemas.masking import MASK
 from schemas.reasons import REASON_INFO
@@ -233,7 +233,7 @@ class Shown:
     def _follows(self) -> dict[str, object] | None:
         if self.history.sent_for is not None:
             return {"quarantine_id": str(self.history.sent_for), "on_record": True}
-        claimed = claimed_origin(self.reject.headers)
+        claimed = claimed_origin(self.reject.headers, self.reject.position.topic)
         return None if claimed is None else {"quarantine_id": str(claimed), "on_record": False}
 
 
@@ -277,7 +277,7 @@ async def show(
         now=now,
         obstacle=obstacle(reject, now, corrected=False, attempts_max=reject.attempt + 1),
         revealed=revealed,
-        headers=_headers(reject.headers, revealed=revealed),
+        headers=_headers(reject, revealed=revealed),
     )
 
 
@@ -334,13 +334,13 @@ def _text(value: object) -> str:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def _headers(headers: Headers, *, revealed: bool) -> list[tuple[str, str | None]]:
+def _headers(reject: Reject, *, revealed: bool) -> list[tuple[str, str | None]]:
     """Names and values; what is no position of ours is masked."""
     found: list[tuple[str, str | None]] = []
-    for name, value in headers[:HEADERS_SHOWN_MAX]:
+    for name, value in reject.headers[:HEADERS_SHOWN_MAX]:
         if value is None:
             found.append((name, None))
-        elif revealed or (name == envelope.RESUBMISSION_OF and claimed_origin(((name, value),))):
+        elif revealed or claimed_origin(((name, value),), reject.position.topic) is not None:
             found.append((name, value.decode("utf-8", "replace")))
         else:
             found.append((name, MASK))

@@ -20,7 +20,7 @@ from connectors.errors import BrokerUnavailable, Stop, WeighbridgeError, invaria
 from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.emitter import REFUSED
 from connectors.kafka.faults import bounded
-from connectors.kafka.producer import STATE_ERRORS, death_of, end
+from connectors.kafka.producer import STATE_ERRORS, death_of, end, look_at
 from connectors.kafka.settings import KafkaSettings
 from schemas.resubmission import MARK_DIGEST_BYTES, Outgoing, SentMark
 
@@ -119,10 +119,10 @@ class KafkaResubmitter:
         self, producer: AIOKafkaProducer, topic: str, waiting: Sequence[Outgoing]
     ) -> SentMark:
         batches, taken = _fill(producer, waiting)
-        answers = [
-            await producer.send_batch(batch, topic, partition=partition)
-            for partition, batch in batches.items()
-        ]
+        answers: list[asyncio.Future[RecordMetadata]] = []
+        for partition, batch in batches.items():
+            answers.append(await producer.send_batch(batch, topic, partition=partition))
+            answers[-1].add_done_callback(look_at)
         results = await asyncio.gather(*answers, return_exceptions=True)
         bases = tuple(_base_offset(topic, one) for one in results)
         last = waiting[taken - 1]

@@ -242,9 +242,10 @@ SELECT count(*) AS records
 {rejects_matching}
 
 -- name: rejects_in_order
--- Rejects in the order in which they were turned away: that in which they are sent again.
+-- Rejects in the order in which they were turned away: that in which they are sent again. There may
+-- be very many, so only what is needed for that.
 SELECT
-    topic, incarnation, partition, record_offset, record_type, reason, detail, raw_digest, attempt,
+    topic, incarnation, partition, record_offset, record_type, reason, '' AS detail, raw_digest, attempt,
     safety_critical, quarantined_at, value_bytes, resubmitted, dismissed
 {rejects_matching}
 ORDER BY quarantined_at, topic, incarnation, partition, record_offset

@@ -94,6 +94,7 @@ class Listed:
     record_type: str
     reason: Reason
     detail: str
+    """JSON list of {path, rule}; empty from `in_order`."""
     raw_digest: bytes
     attempt: int
     safety_critical: bool

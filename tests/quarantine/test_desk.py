@@ -267,7 +267,10 @@ async def test_rules_of_sending_again(desk: Desk, tmp_path: Path) -> None:
         Sent(
             statement("short"),
             turned_away(Reason.SCHEMA_VIOLATION),
-            headers=(("wb-resubmission-of", b"payroll.raw/1/0/77"), ("wb-attempt", b"5")),
+            headers=(
+                ("wb-resubmission-of", f"{desk.gate.prefix}payroll.raw/1/0/77".encode()),
+                ("wb-attempt", b"5"),
+            ),
         ),
         Sent(
             statement("short"),
@@ -289,7 +292,7 @@ async def test_rules_of_sending_again(desk: Desk, tmp_path: Path) -> None:
     lines = [
         {"quarantine_id": fifth, "record": statement("B00001", gross_pay="10.10")},
         {"quarantine_id": forged, "record": statement("B00002", gross_pay="10.10")},
-        {"quarantine_id": "payroll.raw/1/0/999999", "record": {}},
+        {"quarantine_id": f"{desk.gate.prefix}payroll.raw/1/0/999999", "record": {}},
     ]
     path = tmp_path / "corrections.ndjson"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

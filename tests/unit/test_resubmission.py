@@ -72,13 +72,14 @@ def test_sending_again_and_again_does_not_grow_the_headers(
     once = resubmission_headers(tuple(headers), AT, 2, "c", corrected=False)
     twice = resubmission_headers(once, Position("t", 1, 0, 9), 3, "c", corrected=False)
     assert len(twice) == len(once)
-    assert claimed_origin(twice) == Position("t", 1, 0, 9)
+    assert claimed_origin(twice, "t") == Position("t", 1, 0, 9)
+    assert claimed_origin(twice, "another") is None
 
 
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"a/b/c", b"payroll.raw/1/2/x"])
 def test_an_origin_that_cannot_be_read_is_none(value: bytes | None) -> None:
     """A forged header costs nothing."""
-    assert claimed_origin((("wb-resubmission-of", value),)) is None
+    assert claimed_origin((("wb-resubmission-of", value),), "payroll.raw") is None
 
 
 # --- When -----------------------------------------------------------------------------------------
