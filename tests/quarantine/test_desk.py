@@ -149,7 +149,12 @@ async def test_without_the_operators_role(desk: Desk, monkeypatch: pytest.Monkey
 
 def _critical(key: str) -> Sent:
     """An inspection with an open out-of-service defect that its driver has not certified."""
-    defect = {"defect_id": "1", "part": "brakes", "severity": "out_of_service", "outcome": "open"}
+    defect = {
+        "defect_id": "1",
+        "part": "service_brakes",
+        "severity": "out_of_service",
+        "outcome": "open",
+    }
     members = report(key, defects=[defect], driver_id=DRIVER, condition="unsafe")
     del members["certification"]
     return Sent(members, turned_away(Reason.UNCERTIFIED), key=b"1M8GDM9AXKP042788")
@@ -277,7 +282,7 @@ async def test_rules_of_sending_again(desk: Desk, tmp_path: Path) -> None:
             turned_away(Reason.SCHEMA_VIOLATION),
             headers=(("wb-resubmission-of", b"\xff/\x00"), ("wb-attempt", b"-3")),
         ),
-        Sent(None, turned_away(Reason.TOMBSTONE)),
+        Sent(None, turned_away(Reason.TOMBSTONE), key=b"k"),
     )
     (collision,) = await desk.ids("--reason", "idempotency_collision")
     refused = await desk.ask("resubmit", collision, code=1)
