@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from connectors.errors import Fenced
+from connectors.kafka.resubmitter import KafkaResubmitter
 from schemas import envelope
 from schemas.decision_set import DecisionSet, Limits
 from schemas.envelope import Position, last_header
 from schemas.reasons import Reason
+from schemas.resubmission import SentMark
+from streams import resubmit
 from tests.integration.stream import Sent, committed, events, report, send, statement, turned_away
 from tests.quarantine.conftest import WHO, Desk
 
@@ -410,10 +414,8 @@ async def _activate(desk: Desk, decision_set: DecisionSet) -> None:
 
 
 async def test_taken_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is fenced by another run ends with exit code 3 and says what to do; what was put on
-    record is sent once, by the next."""
-    from connectors.kafka.resubmitter import KafkaResubmitter
-
+    """Who is fenced by another run ends with exit code 3 and says what to do, as does whoever finds
+    Kafka and database in disagreement; what was put on record is sent once, by the next."""
     await _work(desk, "payroll", Sent(statement("123456789"), turned_away(Reason.SCHEMA_VIOLATION)))
     await _activate(desk, DecisionSet(limits=Limits(allow_nine_digit_ids=True)))
     (name,) = await desk.ids()
@@ -429,7 +431,20 @@ async def test_taken_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = await desk.ask("show", name)
     assert "not known to be sent" in shown["resubmissions"][0]["verdict"]
     assert (await desk.ask("resubmit", name))["owed"] == 1
-    assert (await desk.ask("resubmit", "--owed", "--yes", "--why", "go on"))["owed"] == 1
+    owed = ("resubmit", "--owed", "--yes", "--why", "go on")
+
+    async def mark(*_: object) -> SentMark:
+        return SentMark(1, 1, b"anothers", ((0, 0),))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaResubmitter, "sent", mark)
+        outcome = await desk.call(*owed)
+    assert (outcome.code, "it was set back" in " ".join(outcome.err.split())) == (3, True)
+    with monkeypatch.context() as patch:
+        patch.setattr(resubmit, "OWED_AGE_MAX", timedelta(0))
+        outcome = await desk.call(*owed)
+    assert (outcome.code, "--even-if-sent" in outcome.err) == (3, True)
+    assert (await desk.ask(*owed))["owed"] == 1
     await desk.gate.drain()
     shown = await desk.ask("show", name)
     assert shown["resubmissions"][0]["verdict"] == "committed"
