@@ -19,8 +19,10 @@ from streams import resubmit
 from tests.integration.stream import Sent, committed, events, report, send, statement, turned_away
 from tests.quarantine.conftest import WHO, Desk
 
-SECRETS = ("Q77Q77Q", "9876543.21", "Mallory Moneypenny", "corr-of-mallory", "S-SECRET-9")
-PERSON, PAY, NAME, CORRELATION, DRIVER = SECRETS
+SECRETS = ("Q77Q77Q", "Mallory Moneypenny", "corr-of-mallory", "S-SECRET-9")
+PERSON, NAME, CORRELATION, DRIVER = SECRETS
+PAY = "9876543.21"
+"""An amount is shown, for the employee is not; it is logged nowhere."""
 
 
 async def _work(desk: Desk, type_name: str, *records: Sent) -> None:
