@@ -41,8 +41,9 @@ def download_progress(console: Console) -> Iterator[Callable[[str, int, int], No
 @contextmanager
 def record_progress(
     console: Console, what: str, total: int | None
-) -> Iterator[Callable[[int], None]]:
-    """A bar for records: call it with how many are done by now."""
+) -> Iterator[Callable[..., None]]:
+    """A bar for records: call it with how many are done by now, and of how many if that is known
+    only then."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -53,8 +54,8 @@ def record_progress(
     with Progress(*columns, console=console) as bars:
         task = bars.add_task(what, total=total)
 
-        def report(done: int) -> None:
-            bars.update(task, completed=done)
+        def report(done: int, total: int | None = None) -> None:
+            bars.update(task, completed=done, total=total)
 
         yield report
 

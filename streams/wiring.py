@@ -83,6 +83,20 @@ def operator_pool(settings: Settings) -> Pool:
     )
 
 
+def reading_pool(settings: Settings) -> Pool:
+    """Sessions of whichever role is configured, for commands that only look: the operator's, else
+    the worker's. Raises like `worker_dsn`."""
+    acting = settings.postgres_operator_dsn
+    return Pool(
+        PoolSettings(
+            dsn=worker_dsn(settings) if acting is None else acting.get_secret_value(),
+            pool_size=1,
+            application_name="weighbridge-operator",
+            statement_cache_size=settings.statement_cache_size,
+        )
+    )
+
+
 def operator_name(settings: Settings) -> str:
     """Who acts: as configured, else the system's user."""
     return settings.operator or getpass.getuser()

@@ -28,7 +28,7 @@ from connectors.errors import (
 )
 from connectors.kafka.admin import KafkaAdmin
 from connectors.kafka.faults import bounded
-from connectors.kafka.producer import STATE_ERRORS, death_of, end
+from connectors.kafka.producer import STATE_ERRORS, death_of, end, look_at
 from connectors.kafka.settings import KafkaSettings
 from connectors.ports import EmittedCursor
 from schemas.envelope import Headers
@@ -206,7 +206,7 @@ class TransactionalProducer:
                 at += 1
             size = batch.size()
             answer = await producer.send_batch(batch, delivery.topic, partition=delivery.partition)
-            answer.add_done_callback(_look_at)
+            answer.add_done_callback(look_at)
             sent.append(_Sent(delivery.topic, at - first, size, answer))
 
     async def _check(self, one: _Sent, result: object) -> None:
@@ -267,9 +267,3 @@ class _Sent:
         self.messages = messages
         self.size_bytes = size_bytes
         self.answer = answer
-
-
-def _look_at(answer: asyncio.Future[RecordMetadata]) -> None:
-    """An answer that nobody awaits after another failed is no news to the event loop."""
-    if not answer.cancelled():
-        answer.exception()

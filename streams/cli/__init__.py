@@ -13,7 +13,7 @@ import sys
 import click
 
 from connectors.errors import WeighbridgeError
-from streams.cli import admin, check, demo, profiles, publish, status, worker
+from streams.cli import admin, check, demo, profiles, publish, quarantine, status, worker
 from streams.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code
 
 
@@ -35,6 +35,7 @@ for command in (
     check.check,
     profiles.profiles,
     status.status,
+    quarantine.quarantine,
     admin.topics,
     admin.db,
     admin.settings,
