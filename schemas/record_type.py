@@ -15,6 +15,7 @@ from schemas.canonical import CANONICAL_VERSION
 from schemas.decision_set import DecisionSet
 from schemas.masking import Shown
 from schemas.reasons import Reason
+from schemas.totals import Totals
 from schemas.verdict import Violation
 
 if TYPE_CHECKING:
@@ -175,6 +176,10 @@ class RecordType:
     none to be found."""
     shown: Shown
     """What is no personal data; everything else is masked unless revealed."""
+    run_field: str | None = None
+    """The field that names the source run a record belongs to, if the type has runs."""
+    totals: Totals | None = None
+    """What is added up over records of the type, if it has money."""
 
     @property
     def raw_topic(self) -> str:
