@@ -96,7 +96,7 @@ def decide(
         return _refused(record, source, *_unmapped(value, why))
     try:
         depth_max = min(limits.json_depth_max, DEPTH_MAX)
-        members, writer = _members(value, record_type, depth_max, schemas)
+        members, writer = members_of(value, record_type, depth_max, schemas)
     except (JsonFault, AvroFault) as fault:
         path = fault.path if isinstance(fault, AvroFault) else ""
         return _refused(record, source, fault.reason, (Violation(path, fault.rule),))
@@ -125,10 +125,14 @@ def _unmapped(row: bytes, why: bytes) -> tuple[Reason, tuple[Violation, ...]]:
 # --- Decoding -------------------------------------------------------------------------------------
 
 
-def _members(
+def members_of(
     value: bytes, record_type: RecordType, depth_max: int, schemas: Schemas
 ) -> tuple[Mapping[str, Any], AvroSchema | None]:
-    """Told apart by the first bytes: Confluent framing, single-object encoding, else JSON."""
+    """A value's members, and the schema it was written with if it is Avro.
+
+    Told apart by the first bytes: Confluent framing, single-object encoding, else JSON. Raises
+    `JsonFault` or `AvroFault`.
+    """
     if value[:1] == b"\x00":
         return _avro(value, CONFLUENT_HEAD_BYTES, record_type, depth_max, schemas)
     if value[:2] == SINGLE_OBJECT_MARK:

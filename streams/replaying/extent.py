@@ -104,8 +104,7 @@ def _span(partition: int, wanted: Wanted, held: LogRange, first: int) -> Span:
         message = f"partition {partition}: --to lies before --from"
         raise ConfigurationError(message)
     end = stable if named is None else min(named, stable)
-    # What has aged out between the two is an empty range, not a negative one.
-    first, end = min(first, max(end, held.start_offset)), max(end, held.start_offset)
+    end = max(end, held.start_offset)  # all of it may have aged out
     first = min(first, end)
     held_back = f"an open transaction holds back offsets from {stable} to {held.end_offset}"
     if named is not None and named > stable:
