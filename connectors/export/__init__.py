@@ -27,7 +27,7 @@ _ENDINGS: dict[str, Format] = {
 }
 
 Row = Mapping[str, Any]
-"""Column name to value, as `schemas.columns` describes values; absent is null."""
+"""Column name to value, as `schemas.columns` describes values; every column is there."""
 
 
 class Sink(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from connectors.errors import ConfigurationError
@@ -30,6 +31,7 @@ class ParquetFile:
 
     def __init__(self, sink: Sink, columns: Sequence[Column]) -> None:
         self._columns = columns
+        self._values = itemgetter(*(one.name for one in columns))
         self._schema = pa.schema(arrow_fields(columns))
         self._pieces: list[Any] = []
         self._rows = self._bytes = 0
@@ -48,8 +50,9 @@ class ParquetFile:
 
     def write(self, rows: Sequence[Row]) -> None:
         """Take a piece."""
+        values = zip(*map(self._values, rows), strict=True) if rows else [()] * len(self._columns)
         arrays = [
-            arrow_array(one.type, [row.get(one.name) for row in rows]) for one in self._columns
+            arrow_array(one.type, of_one) for one, of_one in zip(self._columns, values, strict=True)
         ]
         piece = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if self._rows + piece.num_rows > GROUP_ROWS_MAX or self._bytes > GROUP_BYTES_MAX:

@@ -37,9 +37,8 @@ class JsonlFile:
         """Append rows."""
         lines = []
         for row in rows:
-            get = row.get
             cells = [
-                head + ("null" if (value := get(name)) is None else write(value))
+                head + ("null" if (value := row[name]) is None else write(value))
                 for head, name, write in self._columns
             ]
             lines.append("".join(cells) + "}\n")
@@ -64,9 +63,8 @@ class CsvFile:
         """Append rows."""
         lines = []
         for row in rows:
-            get = row.get
             cells = [
-                "" if (value := get(name)) is None else write(value)
+                "" if (value := row[name]) is None else write(value)
                 for name, write in self._columns
             ]
             lines.append(",".join(cells) + "\n")

@@ -6,6 +6,7 @@ the range. Until the end nothing stands under the final names.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ from streams.replaying.tally import Tally
 PIECE_RECORDS_MAX = 2_000
 PIECE_BYTES_MAX = 8 * 1024 * 1024
 """How much is held as rows before it is written. Part of the files' form: see `RowWriter`."""
+COLLECTED_AFTER = 100_000
+"""How many objects more there must be before Python looks for cycles: rows are many objects and
+have none, and the search for them takes longer than reading them."""
 
 
 class Rows(Protocol):
@@ -142,12 +146,15 @@ async def _write(
 ) -> None:
     writer = row_writer(chosen, file, rows.columns)
     done = False
+    collected = gc.get_threshold()
+    gc.set_threshold(COLLECTED_AFTER)
     try:
         async for piece in _pieces(reader, extent, rows, tally, on_progress):
             _write_piece(writer, piece, extent)
         writer.finish()
         done = True
     finally:
+        gc.set_threshold(*collected)
         if not done:
             writer.abandon()
 

@@ -153,6 +153,8 @@ class RawRows:
             "offset": record.offset,
             "timestamp": instant_us(record.timestamp),
             "headers": [self._header(name, value) for name, value in self._originals(record)],
+            "value": None,
+            "value_base64": None,
             "value_bytes": None if record.value is None else len(record.value),
         }
         row["key"], row["key_base64"] = _told(self._selection.message_key(record))
