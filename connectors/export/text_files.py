@@ -1,10 +1,11 @@
 """JSONL and CSV: text that any tool reads, without loss.
 
 JSONL: one object per line with every column, null included. CSV (RFC 4180, UTF-8, line feeds): null
-is an empty cell and empty text is `""`; lists and objects are JSON text. A spreadsheet takes text
-that begins with one of `= + - @`, a tab or a line break for a formula: such text gets a `'` before
-it, and so does text that would otherwise be taken for text with that mark. Numbers, dates and the
-like are never touched. To read the text back, take one `'` off cells that match `NEUTRALISED`.
+is an empty cell; empty text, or no bytes, is `""`; lists and objects are JSON text. A spreadsheet
+takes text that begins with one of `= + - @`, a tab or a line break for a formula: such text gets a
+`'` before it, and so does text that would otherwise be taken for text with that mark. Numbers,
+dates and the like are never touched. To read the text back, take one `'` off cells that match
+`NEUTRALISED`.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def _cell(column: Column) -> Callable[[Any], str]:
     plain = plain_text(kind)
     if kind.kind is Kind.TEXT and not kind.masked:
         return _text_cell
+    if kind.kind is Kind.BYTES:
+        return lambda value: plain(value) or '""'
     return (lambda value: _in_quotes(plain(value))) if kind.kind is Kind.JSON else plain
 
 
