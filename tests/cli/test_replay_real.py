@@ -131,11 +131,7 @@ def _rejects(place: Place) -> None:
     assert {row["reason"] for row in rows} == set(reasons)
     assert rows[1]["detail"][0]["path"] == "gross_pay"
     assert rows[1]["value"]["pay_period_start"] == "2026-10-19"
-    assert (
-        rows[1]["position"] == f"{place.prefix}payroll.raw/1/0/{rows[1]['record_offset']}"
-        if ("record_offset" in rows[1])
-        else rows[1]["position"].startswith(f"{place.prefix}payroll.raw/1/0/")
-    )
+    assert rows[1]["position"].startswith(f"{place.prefix}payroll.raw/1/0/")
     assert SECRET not in text
     assert "123456789" not in text
 

@@ -24,7 +24,14 @@ from streams.replaying.asked import Filters, Wanted
 from streams.replaying.export import Exported, Target, export
 from streams.replaying.extent import Extent
 from streams.replaying.manifest import manifest_path, wanted_again
-from tests.connectors.kafka_tools import admin, delete_topic, kafka_settings, make_topic, producer
+from tests.connectors.kafka_tools import (
+    admin,
+    delete_topic,
+    kafka_settings,
+    make_topic,
+    producer,
+    send_broken_header,
+)
 from tests.replaying.events import AT_MS, PAYROLL, Message, event, plain, statement, transaction
 from tests.servers import Services
 
@@ -357,7 +364,7 @@ async def test_raw_records_are_shown_as_far_as_they_decode(topic: Topic) -> None
         [
             Message(json.dumps(raw).encode(), SECRET.encode(), headers),
             Message(f"not json {SECRET}".encode(), b"\xff\xfe"),
-            Message(None),
+            Message(None, SECRET.encode()),
         ],
     )
     masked = await topic.replay("masked.jsonl", Wanted("raw"))
@@ -405,28 +412,12 @@ async def test_a_foreign_event_stops_by_name(topic: Topic) -> None:
 async def test_a_header_whose_name_is_not_text_is_read_past(topic: Topic) -> None:
     """Some clients send such names; the record is one like any other."""
     await topic.make(1, "raw")
-    name = topic.settings.topic("payroll.raw")
-    values = [Message(json.dumps(statement(f"E{n:07d}")).encode(), headers=()) for n in range(3)]
-    await plain(topic.settings, name, 0, values[:1])
     async with producer(topic.settings) as client:
-        batch = client.create_batch()
-        odd = _Odd("x")
-        batch.append(key=b"k", value=values[1].value, timestamp=None, headers=[(odd, b"v")])
-        await (await client.send_batch(batch, name, partition=0))
-    await plain(topic.settings, name, 0, values[2:])
+        await send_broken_header(client, topic.settings.topic("payroll.raw"))
     await topic.replay("raw.jsonl", Wanted("raw"))
     rows = topic.rows("raw.jsonl")
     assert [row["offset"] for row in rows] == [0, 1, 2]
-    assert rows[1]["headers"][0]["name"] == "\ufffd"
-
-
-class _Odd(str):
-    """A name whose bytes are no text."""
-
-    __slots__ = ()
-
-    def encode(self, *_: Any) -> bytes:
-        return b"\xff"
+    assert [header["name"] for header in rows[1]["headers"]] == ["\ufffdQQQ", "plain"]
 
 
 async def test_cancelling_leaves_nothing(topic: Topic) -> None:
