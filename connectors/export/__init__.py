@@ -62,8 +62,14 @@ def format_of(path: Path, named: str | None) -> Format:
     raise ConfigurationError(message)
 
 
+def check_available(chosen: Format) -> None:
+    """Raises `ConfigurationError` for Parquet where pyarrow is not there."""
+    if chosen == "parquet":
+        from connectors.export import parquet_file  # noqa: F401, PLC0415 - to see that it can be
+
+
 def row_writer(chosen: Format, sink: Sink, columns: Sequence[Column]) -> RowWriter:
-    """A writer of a format. Raises `ConfigurationError` for Parquet where pyarrow is not there."""
+    """A writer of a format. Raises like `check_available`."""
     # Only those who ask for Parquet need its library.
     if chosen == "parquet":
         from connectors.export.parquet_file import ParquetFile  # noqa: PLC0415

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from connectors.errors import Stop
-from connectors.export import Format, Row, RowWriter, row_writer
+from connectors.export import Format, Row, RowWriter, check_available, row_writer
 from connectors.export.new_file import NewFile
 from connectors.kafka.range_reader import RangeReader
 from connectors.kafka.settings import KafkaSettings
@@ -98,6 +98,7 @@ async def export(
     beside = NewFile(manifest_path(target.path), private=target.reveal, replace=target.replace)
     file.check()
     beside.check()
+    check_available(target.chosen)
     topic = settings.topic(topic_of(record_type, wanted.kind))
     async with RangeReader(settings, topic) as reader:
         extent = await fix_extent(reader, wanted)

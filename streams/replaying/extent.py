@@ -100,7 +100,8 @@ def _first(
 def _span(partition: int, wanted: Wanted, held: LogRange, first: int) -> Span:
     """Where reading ends, and what keeps it from going on."""
     stable, named = held.last_stable_offset, wanted.end.get(partition)
-    if named is not None and named < wanted.first.get(partition, 0):
+    begin = wanted.first.get(partition, 0)
+    if named is not None and named < begin:
         message = f"partition {partition}: --to lies before --from"
         raise ConfigurationError(message)
     end = stable if named is None else min(named, stable)
@@ -110,6 +111,9 @@ def _span(partition: int, wanted: Wanted, held: LogRange, first: int) -> Span:
     if named is not None and named > stable:
         why = held_back if stable < held.end_offset else f"the log ends at {stable}"
         return Span(partition, first, end, missing=f"offsets up to {named} are wanted; {why}")
+    if begin > stable:
+        why = f"offset {begin} is wanted; the log ends at {stable}"
+        return Span(partition, first, end, missing=why)
     if stable < held.end_offset and named is None:
         if wanted.filters.until_us is not None:
             return Span(partition, first, end, missing=held_back)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,25 @@ def test_a_manifest_that_cannot_be_repeated(
     outcome = run("replay", "payroll", "--out", "x.csv", "--from-manifest", path)
     assert outcome.code == 2
     assert said in outcome.err
+
+
+@pytest.mark.parametrize("options", [("--out", "x.csv"), ("--out", "x.jsonl", "--topic", "raw")])
+def test_without_kafka_there_is_no_file(run: Run, folder: Path, options: tuple[str, ...]) -> None:
+    """Exit code 4, in one line."""
+    outcome = run("replay", "payroll", *options, "--kafka", "127.0.0.1:1")
+    assert outcome.code == 4
+    assert "Traceback" not in outcome.err
+    assert list(folder.iterdir()) == []
+
+
+def test_parquet_without_its_library(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Said before anything is asked, with what to install."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "connectors.export.parquet_file", raising=False)
+    monkeypatch.delattr("connectors.export.parquet_file", raising=False)
+    outcome = run("replay", "payroll", "--out", "x.parquet", "--kafka", "127.0.0.1:1")
+    assert outcome.code == 2
+    assert "pip install 'weighbridge[parquet]'" in outcome.err
+    assert list(folder.iterdir()) == []

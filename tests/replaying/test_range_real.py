@@ -151,6 +151,10 @@ async def test_a_wanted_end_beyond_the_log_is_named(topic: Topic) -> None:
     done = await topic.replay(wanted=asked)
     assert topic.places() == [(0, 1)]
     assert "the log ends at 3" in str(done.manifest["partitions"][0]["missing"])
+    beyond = Wanted("committed", first={0: 9}, partitions=frozenset({0}))
+    (span,) = (await topic.replay("beyond.jsonl", beyond)).extent.spans
+    assert "offset 9 is wanted; the log ends at 3" in str(span.missing)
+    assert topic.places("beyond.jsonl") == []
 
 
 async def test_a_start_that_has_aged_out_stops(topic: Topic) -> None:
