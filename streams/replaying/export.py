@@ -115,6 +115,7 @@ async def export(
             beside.write(manifest_text(found).encode())
             beside.settle()
             await reader.check_same_topic()
+            file.check()
             # Where the file is, its manifest is.
             beside.appear()
             file.appear()
