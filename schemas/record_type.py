@@ -16,6 +16,7 @@ from schemas.canonical import CANONICAL_VERSION
 from schemas.decision_set import DecisionSet
 from schemas.masking import Shown
 from schemas.reasons import Reason
+from schemas.totals import Totals
 from schemas.verdict import Violation
 
 if TYPE_CHECKING:
@@ -157,6 +158,8 @@ class Runs:
     Each function is pure, takes members as decoded, and never raises for what a record can hold.
     """
 
+    field: str
+    """The field that names the run."""
     run_of: Callable[[Mapping[str, object]], str | None]
     """The run's name, None when it cannot be read."""
     amount_of: Callable[[Mapping[str, object]], Decimal | None]
@@ -196,6 +199,13 @@ class RecordType:
     observed_fields: tuple[str, ...] = ()
     """Fields that tell when a record was first seen, the best first: what a back-fill says in
     `wb-observed-at`. Empty where no clock is checked."""
+    totals: Totals | None = None
+    """What is added up over records of the type, if it has money."""
+
+    @property
+    def run_field(self) -> str | None:
+        """The field that names the run a record belongs to, if the type has runs."""
+        return None if self.runs is None else self.runs.field
 
     @property
     def raw_topic(self) -> str:

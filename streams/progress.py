@@ -89,3 +89,24 @@ def byte_progress(console: Console) -> Iterator[Callable[[str, int, int, int], N
             )
 
         yield report
+
+
+@contextmanager
+def offset_progress(console: Console, what: str) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar for ranges: call it with (offsets passed, offsets in all, records written by now)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("offsets, {task.fields[records]} records, {task.fields[rate]}/s"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task(what, total=None, records=0, rate=0)
+
+        def report(passed: int, total: int, records: int) -> None:
+            rate = int(passed / max(bars.tasks[0].elapsed or 0, 1))
+            bars.update(task, completed=passed, total=total, records=records, rate=rate)
+
+        yield report

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from connectors.errors import (
     ClaimRefused,
     ConfigurationError,
-    InvariantViolation,
     StopAll,
     invariant,
 )
@@ -17,12 +16,12 @@ from connectors.postgres.errors import LOCK_NOT_AVAILABLE, PostgresUnavailable
 from connectors.postgres.pool import Pool, Row
 from connectors.postgres.queries import query
 from connectors.postgres.transaction import PostgresTransaction, Statements, cursor_of
+from connectors.postgres.verdicts import entries_of
 from schemas.decision_set import CONTRACT_VERSION, DecisionSet
 from schemas.envelope import Source
 from schemas.quarantine import QUARANTINE_COLUMNS
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
 from schemas.verdict import Verdict
-from schemas.verdict_page import Entry, unpack
 
 TAKE_TRIES = 3
 """How often step (b) tries for the cursor row, ending sessions of ours that hold it in between."""
@@ -196,21 +195,11 @@ def _place(source: Source, group: str) -> tuple[str, int, str, int]:
     return source.topic, source.partition, group, source.incarnation
 
 
-def _entries(page: bytes) -> list[Entry]:
-    """The entries of a stored page. Pages are append-only, so one that cannot be read is no fault
-    that heals."""
-    try:
-        return list(unpack(page))
-    except ValueError as error:
-        message = f"a verdict page in the database cannot be read: {error}"
-        raise InvariantViolation(message) from None
-
-
 def _written(page: Row) -> tuple[dict[int, bytes], list[int]]:
     """What a batch wrote: offset to key of its ledger rows, and offsets of its rejects."""
     keys: dict[int, bytes] = {}
     offsets: list[int] = []
-    for entry in _entries(page["page"]):
+    for entry in entries_of(page["page"]):
         if entry.verdict is Verdict.COMMITTED:
             invariant(entry.key is not None, "a committed record has a key")
             keys[entry.offset] = bytes(entry.key or b"")

@@ -136,6 +136,13 @@ SELECT begin_offset, next_offset, page FROM verdict_page
 WHERE topic = $1 AND partition = $2 AND consumer_group = $3 AND incarnation = $4
     AND batch_number = $5
 
+-- name: pages_from
+-- Verdict pages in order of their batches, some at a time.
+SELECT batch_number, begin_offset, page FROM verdict_page
+WHERE topic = $1 AND partition = $2 AND consumer_group = $3 AND incarnation = $4
+    AND batch_number >= $5
+ORDER BY batch_number LIMIT $6
+
 -- name: batch_end
 -- Where a batch ended.
 SELECT next_offset FROM verdict_page

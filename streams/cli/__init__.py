@@ -13,7 +13,17 @@ import sys
 import click
 
 from connectors.errors import WeighbridgeError
-from streams.cli import admin, check, demo, profiles, publish, quarantine, status, worker
+from streams.cli import (
+    admin,
+    check,
+    demo,
+    profiles,
+    publish,
+    quarantine,
+    replay,
+    status,
+    worker,
+)
 from streams.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code
 
 
@@ -36,6 +46,7 @@ for command in (
     profiles.profiles,
     status.status,
     quarantine.quarantine,
+    replay.replay,
     admin.topics,
     admin.db,
     admin.settings,
