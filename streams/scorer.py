@@ -61,8 +61,6 @@ def create_app(settings: Settings) -> faust.App:
     """The app with its two agents, its table and its page. Raises `ConfigurationError`."""
     weights = load(settings.scorer_weights or SHIPPED)
     app = _app(settings)
-    # Bytes everywhere: then topic, table and page agree on the partition of a unit, and nothing is
-    # decoded where Faust would log a fault and go on.
     committed = app.topic(
         settings.topic_prefix + DVIR.committed_topic, key_type=bytes, value_type=bytes
     )
@@ -124,6 +122,10 @@ def _app(settings: Settings) -> faust.App:
         store="memory://",
         datadir=Path(tempfile.gettempdir()) / f"weighbridge-scorer-{os.getuid()}",
         autodiscover=False,
+        # Bytes everywhere: then topic, table and page agree on the partition of a unit, and nothing
+        # is decoded where Faust would log a fault and go on.
+        key_serializer="raw",
+        value_serializer="raw",
         topic_partitions=settings.partitions,
         topic_replication_factor=settings.replication,
         table_standby_replicas=0,
