@@ -8,6 +8,7 @@ strict; an update that may be repeated without harm does the rest.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import faust
@@ -25,6 +26,56 @@ class _CommittedThread(driver.AIOKafkaConsumerThread):
 
 
 class _CommittedConsumer(driver.Consumer):
+    """Faust's consumer without its ways to lose messages of a stream around a rebalance.
+
+    After a rebalance Faust lets streams flow, then seeks them to where the group stands, then
+    empties their buffers. What is fetched in between may be emptied away after the seek, or come
+    late and be taken for what follows a gap. Here a stream flows when all of that is done.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as in Faust
+        super().__init__(*args, **kwargs)
+        self._asked: set[Any] = set()
+        """Partitions of streams that Faust wants to flow."""
+        self._sought: set[Any] = set()
+        """Those of them that stand where the group does."""
+
+    def pause_partitions(self, tps: Iterable[Any]) -> None:
+        """Stop partitions, also those that wait to flow, or for room in a buffer."""
+        paused = set(tps)
+        for waiting in (self._asked, self._sought, self._buffered_partitions):
+            waiting.difference_update(paused)
+        super().pause_partitions(paused)
+
+    def resume_partitions(self, tps: Iterable[Any]) -> None:
+        """Let changelogs flow, and remember streams."""
+        asked = set(tps)
+        changelogs = {tp for tp in asked if self._is_changelog_tp(tp)}
+        self._asked |= asked - changelogs
+        super().resume_partitions(changelogs)
+
+    async def perform_seek(self) -> None:
+        """Seek all streams to where the group stands."""
+        asked = set(self._asked)
+        await super().perform_seek()
+        self._sought |= asked & self._asked
+
+    def resume_flow(self) -> None:
+        """Let the streams flow that stand where the group does: Faust has just emptied buffers."""
+        super().resume_flow()
+        super().resume_partitions(self._sought)
+        self._asked -= self._sought
+        self._sought.clear()
+
+    async def seek_to_committed(self) -> Mapping[Any, int]:
+        """Faust leaves a partition where it is when the group has committed nothing of it; it must
+        begin again as well."""
+        found: Mapping[Any, int] = await super().seek_to_committed()
+        never = [tp for tp, offset in found.items() if not offset and not self._is_changelog_tp(tp)]
+        if never:
+            await self._thread.seek_to_beginning(*never)
+        return found
+
     def _new_consumer_thread(self) -> _CommittedThread:
         return _CommittedThread(self, loop=self.loop, beacon=self.beacon)
 

@@ -13,7 +13,7 @@ import sys
 import click
 
 from connectors.errors import WeighbridgeError
-from streams.cli import admin, check, demo, publish, status, worker
+from streams.cli import admin, check, demo, publish, schema, status, worker
 from streams.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code
 
 
@@ -33,6 +33,7 @@ for command in (
     worker.worker,
     publish.publish,
     check.check,
+    schema.schema,
     status.status,
     admin.topics,
     admin.db,

@@ -163,6 +163,7 @@ class Site:
                 sys.executable,
                 "-m",
                 "streams.scorer",
+                *os.environ.get("DBG", "").split(),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
