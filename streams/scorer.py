@@ -96,7 +96,7 @@ def create_app(settings: Settings) -> faust.App:
                 after = apply(before, FACT.validate_json(event.value))
                 if after != before:
                     units[event.key] = STATE.dump_json(after)
-                    await units.written()
+                await units.written()  # nothing new may still mean: changed before a cancellation
                 event.ack()
 
     @app.page("/score/{unit}/")

@@ -41,6 +41,7 @@ as many."""
 WINDOW_US = 400 * 86_400 * 1_000_000
 """How far before a unit's newest inspection a report counts: as far back as the gate takes one."""
 VERSION_DIGITS_MAX = 18
+ZERO = Decimal("0.00")
 UNORDERED = -1
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -323,7 +324,7 @@ def score(state: UnitState, weights: Weights) -> Score:
         for defect in entry.still_open()
     ]
     return Score(
-        value=sum((one.weight for one in found if one.weight is not None), Decimal(0)),
+        value=sum((one.weight for one in found if one.weight is not None), ZERO),
         unweighted=sum(one.weight is None for one in found),
         open_defects=tuple(found),
         newest_inspection=_instant(state.newest_us),
@@ -334,7 +335,7 @@ def score(state: UnitState, weights: Weights) -> Score:
 def _weighed(report: Reported, defect: Defect, weights: Weights) -> OpenDefect:
     at = EPOCH + report.inspected_us * _MICROSECOND
     method: str | None = None
-    weight: Decimal | None = Decimal(0)
+    weight: Decimal | None = ZERO
     if defect.regulated:
         method, weight = weights.of(defect.part, defect.severity, at.date()) or (None, None)
     return OpenDefect(

@@ -126,6 +126,13 @@ class AwaitedTable(faust.Table[Any, Any]):
         return sent
 
     async def written(self) -> None:
-        """Wait until the broker has acknowledged all changes. Raises what a produce failed with."""
-        unwritten, self._unwritten = self._unwritten, []
-        await asyncio.gather(*unwritten)
+        """Wait until the broker has acknowledged all changes, those of a cancelled wait included.
+
+        Raises what a produce failed with.
+        """
+        if not self._unwritten:
+            return
+        await asyncio.wait(self._unwritten)  # cancelled, it leaves the changes as they are
+        done, self._unwritten = self._unwritten, []
+        for one in done:
+            one.result()

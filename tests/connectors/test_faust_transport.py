@@ -139,3 +139,18 @@ async def test_a_change_that_was_not_written_raises(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         await table.written()
     await table.written()
+
+
+async def test_a_cancelled_wait_leaves_the_change_to_the_next(tmp_path: Path) -> None:
+    """A change is awaited until it is acknowledged, whoever is cancelled meanwhile."""
+    app = CommittedApp("scorer", broker="kafka://127.0.0.1:1", store="memory://", datadir=tmp_path)
+    table = AwaitedTable(app, name="units", partitions=2, key_type=bytes, value_type=bytes)
+    sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    table._unwritten.append(sent)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(table.written(), 0.01)
+    again = asyncio.ensure_future(table.written())
+    await asyncio.sleep(0.01)
+    assert not again.done()
+    sent.set_result(None)
+    await again

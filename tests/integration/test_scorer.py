@@ -78,6 +78,30 @@ async def test_two_workers_share_the_units_and_take_over(site: Site) -> None:
     assert await second.stop() == 0
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+async def test_a_backlog_larger_than_the_buffers_survives_workers_that_come_and_go(
+    site: Site,
+) -> None:
+    """More events than Faust buffers, half of them certifications, while one worker joins and one
+    dies: every unit has its score, so none was lost on the way."""
+    count = 3_000
+    opened = site.events([_report(n, defect("horn")) for n in range(count)])
+    repairs = site.events([certification(f"R{n}", units=_unit(n)) for n in range(0, count, 2)])
+    await site.emit(opened, fast=True)
+    await site.emit([*repairs, *opened], partition=1, fast=True)
+    first = await site.scorer()
+    await first.until({"U-50": "0.00"})
+    second = await site.scorer()
+    await second.until({f"U-{count // 3 + 1}": "2.00"})
+    await first.kill()
+    last = await site.scorer()
+    sampled = (*range(0, count, 97), *range(count - 40, count))
+    expected = {f"U-{n}": "2.00" if n % 2 else "0.00" for n in sampled}
+    await second.until(expected, deadline_s=200.0)
+    await last.until(expected)
+
+
 def _unit(number: int) -> list[dict[str, str]]:
     return [{"role": "trailer", "unit_number": f"U-{number}"}]
 
