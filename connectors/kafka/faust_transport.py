@@ -8,11 +8,15 @@ strict; an update that may be repeated without harm does the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, cast
 
 import faust
 from faust.transport.drivers import aiokafka as driver
+
+PAUSE_S = 0.05
+"""Between looks whether fetching may go on."""
 
 
 class _CommittedThread(driver.AIOKafkaConsumerThread):
@@ -30,7 +34,8 @@ class _CommittedConsumer(driver.Consumer):
 
     After a rebalance Faust lets streams flow, then seeks them to where the group stands, then
     empties their buffers. What is fetched in between may be emptied away after the seek, or come
-    late and be taken for what follows a gap. Here a stream flows when all of that is done.
+    late and be taken for what follows a gap. Here nothing is fetched from before the seek until
+    buffers are empty, and what was fetched before is dropped.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as in Faust
@@ -39,6 +44,10 @@ class _CommittedConsumer(driver.Consumer):
         """Partitions of streams that Faust wants to flow."""
         self._sought: set[Any] = set()
         """Those of them that stand where the group does."""
+        self._seeks = 0
+        self._seeking = False
+        """From a seek until the flow is resumed."""
+        self._fetching = asyncio.Lock()
 
     def pause_partitions(self, tps: Iterable[Any]) -> None:
         """Stop partitions, also those that wait to flow, or for room in a buffer."""
@@ -55,9 +64,12 @@ class _CommittedConsumer(driver.Consumer):
         super().resume_partitions(changelogs)
 
     async def perform_seek(self) -> None:
-        """Seek all streams to where the group stands."""
+        """Seek all streams to where the group stands, when a fetch that is under way has ended."""
+        self._seeking = True
+        self._seeks += 1
         asked = set(self._asked)
-        await super().perform_seek()
+        async with self._fetching:
+            await super().perform_seek()
         self._sought |= asked & self._asked
 
     def resume_flow(self) -> None:
@@ -66,6 +78,27 @@ class _CommittedConsumer(driver.Consumer):
         super().resume_partitions(self._sought)
         self._asked -= self._sought
         self._sought.clear()
+        self._seeking = False
+
+    async def getmany(self, timeout: float) -> AsyncIterator[Any]:  # noqa: ASYNC109 - as in Faust
+        """What was fetched, as long as it is not from before a seek."""
+        seeks = self._seeks
+        fetched = cast("AsyncGenerator[Any, None]", super().getmany(timeout))
+        async with aclosing(fetched):
+            async for one in fetched:
+                if seeks != self._seeks:
+                    return
+                yield one
+
+    async def _getmany(self, active_partitions: Any, timeout: float) -> Any:  # noqa: ANN401, ASYNC109 - as in Faust
+        """Fetch from the partitions that are active now. Faust hands its own set to a thread and
+        empties it meanwhile, and of an empty set aiokafka takes the records of all partitions."""
+        async with self._fetching:
+            active = set(active_partitions)
+            if self._seeking or not active:
+                await asyncio.sleep(PAUSE_S)
+                return {}
+            return await super()._getmany(active, timeout)
 
     async def seek_to_committed(self) -> Mapping[Any, int]:
         """Faust leaves a partition where it is when the group has committed nothing of it; it must

@@ -19,6 +19,22 @@ CHANGELOG = TP("scorer-units-changelog", 0)
 PLACES = {STREAM, OTHER, CHANGELOG}
 
 
+def _record(place: TP, offset: int) -> Any:
+    return SimpleNamespace(
+        topic=place.topic,
+        partition=place.partition,
+        offset=offset,
+        timestamp=None,
+        timestamp_type=0,
+        headers=(),
+        key=b"",
+        value=b"",
+        checksum=None,
+        serialized_key_size=0,
+        serialized_value_size=0,
+    )
+
+
 class _Thread(Service):
     """Stands for the thread that owns the aiokafka consumer."""
 
@@ -26,6 +42,7 @@ class _Thread(Service):
         super().__init__()
         self.committed: dict[TP, int | None] = {STREAM: 7, OTHER: None, CHANGELOG: None}
         self.rewound: list[TP] = []
+        self.asked: list[set[TP]] = []
 
     async def seek_to_committed(self) -> Mapping[TP, int | None]:
         return self.committed
@@ -35,6 +52,13 @@ class _Thread(Service):
 
     def assignment(self) -> set[TP]:
         return set(PLACES)
+
+    async def getmany(self, active: set[TP], _: float) -> dict[TP, list[Any]]:
+        self.asked.append(active)
+        return {place: [_record(place, n) for n in range(3)] for place in active}
+
+    def highwater(self, _: TP) -> int:
+        return 9
 
 
 @pytest.fixture
@@ -88,6 +112,42 @@ async def test_a_stream_without_committed_offset_begins_again(consumer: Any) -> 
     assert consumer._read_offset[STREAM] == 7
 
 
+async def _fetched(consumer: Any) -> list[TP]:
+    return [tp async for tp, _ in consumer.getmany(0.1)]
+
+
+async def test_nothing_is_fetched_from_a_seek_until_the_flow_resumes(consumer: Any) -> None:
+    """What aiokafka gave in between would be dropped, and not come again."""
+    consumer.resume_partitions(PLACES)
+    consumer.resume_flow()
+    assert await _fetched(consumer) == [CHANGELOG] * 3
+    await consumer.perform_seek()
+    assert await _fetched(consumer) == []
+    consumer.resume_flow()
+    assert set(await _fetched(consumer)) == PLACES
+
+
+async def test_a_fetch_asks_for_partitions_by_a_set_of_its_own(consumer: Any) -> None:
+    """Faust changes its set while a thread reads it; an empty one means all to aiokafka."""
+    consumer.resume_partitions({CHANGELOG})
+    await consumer._getmany(consumer._active_partitions, 0.1)
+    consumer.pause_partitions({CHANGELOG})
+    assert await consumer._getmany(consumer._active_partitions, 0.1) == {}
+    assert consumer._thread.asked == [{CHANGELOG}]
+
+
+async def test_what_was_fetched_before_a_seek_is_dropped(consumer: Any) -> None:
+    """It comes again, and must not pass for what follows a gap."""
+    consumer.resume_partitions({STREAM})
+    await consumer.perform_seek()
+    consumer.resume_flow()
+    fetched = consumer.getmany(0.1)
+    assert (await anext(fetched))[1].offset == 0
+    await consumer.perform_seek()
+    consumer.resume_flow()
+    assert [one async for one in fetched] == []
+
+
 def _message(offset: int, generation: int = 1) -> Any:
     return SimpleNamespace(
         topic=STREAM.topic, tp=STREAM, offset=offset, generation_id=generation, acked=False
@@ -106,25 +166,12 @@ async def test_only_messages_of_this_assignment_are_acknowledged(consumer: Any) 
 
 async def test_offsets_go_on_past_markers_after_the_first_message(consumer: Any) -> None:
     """Markers and aborted records right behind offset 0 do not hold the committed offset up."""
-    record = SimpleNamespace(
-        topic=STREAM.topic,
-        partition=0,
-        offset=6,
-        timestamp=None,
-        timestamp_type=0,
-        headers=(),
-        key=b"",
-        value=b"",
-        checksum=None,
-        serialized_key_size=0,
-        serialized_value_size=0,
-    )
     consumer.app.consumer_generation_id = 1
     consumer._read_offset[STREAM] = 0
     consumer._acked[STREAM] = [0]
     assert consumer._new_offset(STREAM) == 1
     consumer._committed_offset[STREAM] = 1
-    consumer._to_message(STREAM, record)
+    consumer._to_message(STREAM, _record(STREAM, 6))
     consumer._acked[STREAM] = [6]
     assert consumer._new_offset(STREAM) == 7
 
