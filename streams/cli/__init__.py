@@ -21,6 +21,7 @@ from streams.cli import (
     publish,
     quarantine,
     replay,
+    schema,
     status,
     worker,
 )
@@ -44,6 +45,7 @@ for command in (
     publish.publish,
     check.check,
     profiles.profiles,
+    schema.schema,
     status.status,
     quarantine.quarantine,
     replay.replay,
