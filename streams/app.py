@@ -104,6 +104,8 @@ class WorkerParts:
     """Batches of different partitions at work at once."""
     shutdown_deadline_s: float = 20.0
     partition: PartitionSettings = field(default_factory=PartitionSettings)
+    random_source: random.Random = field(default_factory=random.Random)
+    """Of the jitter in back-off; no secrets."""
 
     @property
     def in_flight_max(self) -> int:
@@ -122,7 +124,6 @@ class Pump(Service):
         self._parts = parts
         self._channel = channel
         self._retiring: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._random = random.Random()  # noqa: S311 - jitter, not secrets
         self._draining = False
         self._lags: dict[TopicPartition, int] = {}
         self.away: dict[str, str] = {}
@@ -143,7 +144,7 @@ class Pump(Service):
                 ports=self._ports(of_type),
                 schema_store=self._parts.schema_store,
                 settings=self._parts.partition,
-                random_source=self._random,
+                random_source=self._parts.random_source,
             )
             self.partitions[place] = partition
             retiring = self._retiring.pop(place, None)

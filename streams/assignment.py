@@ -1,13 +1,16 @@
 """Assignment of a partition, steps (a) to (d): become its only owner, then know where to go on.
 
-(a) InitProducerId          fences the previous owner's emissions
-(b) a new token             fences its writes
+(a) InitProducerId          fences the previous owner's emissions; what is emitted, E, is read now
+(b) a new token             fences its writes, and yields what is decided, D
 (c) compare the cursors     emitted E against decided D
 (d) recognise the log       the last decided record must still be itself; then what is owed (E < D)
                             is emitted from the database, and reading goes on from D
 
 Runs as a task of its own, never inside the consumer's rebalance callback: aiokafka sends no
 heartbeat there, and a callback that waits for a lock empties the whole group.
+
+E never passes D, so E is read before D. The other way round, a newer owner may decide and emit
+between the two reads, and the database looks as if it had been set back.
 """
 
 from __future__ import annotations
@@ -86,13 +89,15 @@ async def assign(ports: Ports, topic: str, number: int) -> Ownership:
 
 
 async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Ownership:
+    # Only now is E settled: after (a) no transaction of this partition is pending.
+    emitted = await emitter.committed()
+
     # (b) A new random token in the cursor row fences the previous owner's writes.
     token = secrets.token_bytes(16)
     deployment = await ports.ledger.deployment()
     cursor = await ports.ledger.take(topic, number, ports.group, token)
 
-    # (c) Only now is E settled: after (a) no transaction of this partition is pending.
-    emitted = await emitter.committed()
+    # (c) Compare the two cursors.
     cluster_id = await ports.log.cluster_id()
     if cursor is None:
         cursor = await _first_cursor(ports, Source(topic, number), token, emitted, cluster_id)

@@ -88,7 +88,7 @@ async def resolve_schemas(
     store: SchemaStore, records: Sequence[RawRecord]
 ) -> Mapping[SchemaRef, AvroSchema | None]:
     """Find the writer schemas a batch names. Raises `SchemaStoreUnavailable` (retryable)."""
-    return {ref: await store.find(ref) for ref in schema_refs(records)}
+    return {ref: await store.find(ref) for ref in sorted(schema_refs(records), key=str)}
 
 
 # Step 2 -------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Ready is red, with the cause, when a partition is not running or makes no progre
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Callable, Iterable
 
 from aiohttp import web
@@ -90,5 +90,5 @@ class HealthServer:
 
 
 def now_s() -> float:
-    """Seconds on the monotonic clock that partitions keep their progress by."""
-    return time.monotonic()
+    """Seconds on the event loop's clock, which partitions keep their progress by."""
+    return asyncio.get_running_loop().time()
