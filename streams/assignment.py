@@ -30,18 +30,25 @@ from streams.observer import Observer
 
 log = structlog.get_logger("weighbridge.assignment")
 
+REMEDY = "`weighbridge heal`"
+"""Stands in the stop mark of a database that was set back: what clears it."""
 
-class LogReader(Protocol):
-    """What assignment asks of a raw topic's log; `connectors.kafka.source` implements it."""
 
-    async def cluster_id(self) -> str:
-        """The Kafka cluster's id. Raises `BrokerUnavailable`."""
+class Log(Protocol):
+    """What it takes to recognise a log."""
 
     async def log_range(self, topic: str, partition: int) -> LogRange:
         """What the log holds now. Raises `BrokerUnavailable`."""
 
     async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
         """The record at exactly this offset, None if there is none. Raises `BrokerUnavailable`."""
+
+
+class LogReader(Log, Protocol):
+    """What assignment asks of a raw topic's log; `connectors.kafka.source` implements it."""
+
+    async def cluster_id(self) -> str:
+        """The Kafka cluster's id. Raises `BrokerUnavailable`."""
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Make the consumer read on from here."""
@@ -100,7 +107,7 @@ async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Owner
 
     # (d) Is this still the log whose records were decided? Asked before anything is emitted: with
     # a topic Kafka deletes the group's offsets in it, so a recreated topic looks like E lost.
-    await _recognise(ports.log, cursor)
+    await recognise(ports.log, cursor)
     if owed_from < cursor.next_offset:
         await _emit_owed(ports, emitter, cursor, deployment, owed_from)
     decision_set = await ports.ledger.active_decision_set()
@@ -172,8 +179,8 @@ async def _check_batch(
         message = (
             f"{source}: events are emitted up to {emitted.next_offset} (batch "
             f"{ours.batch_number}), but the database is decided up to {cursor.next_offset} (batch "
-            f"{cursor.batch_number}): it was set back. Restore it; `weighbridge heal` rebuilds "
-            "what is missing from the output topics"
+            f"{cursor.batch_number}): it was set back. Restore it; {REMEDY} rebuilds what is "
+            "missing from the output topics"
         )
         await ports.ledger.set_stop_mark(message)
         raise StopAll(message)
@@ -199,7 +206,7 @@ async def _emit_owed(
         ports.observer.emitted(source, persisted, from_database=True)
 
 
-async def _recognise(log_reader: LogReader, cursor: Cursor) -> None:
+async def recognise(log_reader: Log, cursor: Cursor) -> None:
     """Step (d): D must be inside the log, and the last decided record must still be itself, unless
     it has aged out."""
     source, wanted = cursor.source, cursor.next_offset

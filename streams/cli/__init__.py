@@ -13,7 +13,7 @@ import sys
 import click
 
 from connectors.errors import WeighbridgeError
-from streams.cli import admin, check, demo, publish, status, worker
+from streams.cli import admin, check, demo, heal, publish, status, worker
 from streams.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code
 
 
@@ -34,6 +34,7 @@ for command in (
     publish.publish,
     check.check,
     status.status,
+    heal.heal,
     admin.topics,
     admin.db,
     admin.settings,
