@@ -23,7 +23,7 @@ from schemas.record_types import RECORD_TYPES
 from streams.batch import OffsetMetadata
 
 POLL_S = 0.5
-LEAVE_MARGIN_S = 5.0
+LEAVE_MARGIN_S = 2.0
 """How much longer than the session timeout a killed worker is waited for."""
 
 
