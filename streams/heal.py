@@ -25,7 +25,7 @@ from connectors.postgres.operations import Act
 from connectors.postgres.pool import Pool
 from schemas.decision_set import DecisionSet
 from schemas.record_type import RecordType
-from streams.assignment import REMEDY, recognise
+from streams.assignment import REMEDY, check_last_record
 from streams.healing.lost import LostRange
 from streams.healing.plan import (
     Behind,
@@ -179,7 +179,8 @@ async def _heal(
         to_heal = behind(known, places, emitted)
         for one in to_heal:
             await tx.take(one.cursor, secrets.token_bytes(16), is_new=one.is_new)
-            await recognise(log, one.cursor)
+            held = await log.log_range(one.source.topic, one.source.partition)
+            await check_last_record(log, one.cursor, held.start_offset)
     active = await tx.active_decision_set()
     sets = DecisionSets(tx, order.decision_sets)
     healers = await _take_in(parts, tx, to_heal, sets, active, report)

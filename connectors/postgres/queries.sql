@@ -189,10 +189,11 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 RETURNING number
 
 -- name: heal_limits
--- `heal` is one long transaction: it as a whole has no limit, its waits have.
+-- `heal` is one long transaction: it as a whole has no limit, its waits have. It is idle while it
+-- looks for the first event of a range.
 SET LOCAL transaction_timeout = 0;
 SET LOCAL lock_timeout = '20s';
-SET LOCAL idle_in_transaction_session_timeout = '5min'
+SET LOCAL idle_in_transaction_session_timeout = '1h'
 
 -- name: heal_lock
 -- One `heal` at a time per database.

@@ -143,9 +143,9 @@ class LostRange:
         for margin in MARGINS:
             moment_ms = (since - margin - EPOCH) // timedelta(milliseconds=1)
             at = (await reader.first_since([self._number], max(0, moment_ms)))[self._number]
-            if at is None or at <= start:
+            if at is not None and at <= start:
                 break
-            if await self._begins_before(reader, at, end):
+            if at is not None and await self._begins_before(reader, at, end):
                 return at
         return start
 

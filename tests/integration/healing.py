@@ -10,6 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.records_to_delete import RecordsToDelete
 
 from schemas.verdict_page import Entry, unpack
 from tests.cli.command import ROOT, Outcome, environment, finish, start
@@ -48,6 +51,13 @@ class Past:
         """Put the copy in the place of the database."""
         await self._admin(
             f"ALTER DATABASE {self.name} RENAME TO {self.lost}",
+            f"CREATE DATABASE {self.name} TEMPLATE {self.copy}",
+        )
+
+    async def set_back_again(self) -> None:
+        """The same once more: whatever happened to the database since is undone."""
+        await self._admin(
+            f"DROP DATABASE {self.name} WITH (FORCE)",
             f"CREATE DATABASE {self.name} TEMPLATE {self.copy}",
         )
 
@@ -125,6 +135,17 @@ class Past:
                 await self.query(self.lost, sql), await self.query(self.name, sql), strict=True
             )
             assert all(abs(one[0] - other[0]) < TIME_TOLERANCE for one, other in pairs)
+
+
+async def age_out(gate: Gate, topic: str, partition: int, before: int) -> None:
+    """Delete records as retention does."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=gate.services.bootstrap)
+    await admin.start()
+    try:
+        place = TopicPartition(gate.prefix + topic, partition)
+        await admin.delete_records({place: RecordsToDelete(before)})
+    finally:
+        await admin.close()
 
 
 @asynccontextmanager
