@@ -267,7 +267,7 @@ async def test_what_does_not_fit_stops_the_heal(gate: Gate) -> None:
         await run_worker_until_drained(gate)
         await past.set_back()
         committed = await events(gate, "payroll.committed")
-        lost = next(e for e in committed if e.headers[0][1].endswith(f"/{offsets[0]}".encode()))
+        lost = next(e for e in committed if e.headers[0][1].endswith(f"/0/{offsets[0]}".encode()))
         await age_out(gate, "payroll.committed", 0, lost.offset + 1)
         await _assert_refused(past, f"payroll.raw/1/0/{offsets[0]}: ", "would be committed")
 
