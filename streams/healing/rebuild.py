@@ -27,10 +27,11 @@ SETTLED_REASONS = frozenset(
         Reason.CONTROL_TOTAL_MISMATCH,
         Reason.IDEMPOTENCY_COLLISION,
         Reason.PERSIST_FAILED,
-        Reason.HELD_BY_OPERATOR,
     }
 )
 """Reasons that settling gave: deciding the record again does not yield them."""
+UNDECIDED_REASONS = frozenset({Reason.PROCESSING_ERROR, Reason.HELD_BY_OPERATOR})
+"""Reasons of records that could not, or were not to, be decided: nor are they now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,12 @@ def rebuilt_quarantined(
 def _told_record(decider: Decider, told: Refused, decision_set: bytes, event: Event) -> Record:
     """The record that the event repeats, with a `correlation-id` header at the end when nothing
     else in it explains its correlation id."""
-    record = restoring.told_record(event, told)
-    if decider.again(record, decision_set).correlation_id == told.correlation_id:
+    record, source = restoring.told_record(event, told), decider.source
+    if told.reason in UNDECIDED_REASONS:
+        explained = f"{source.topic}-{source.partition}-{told.offset}"
+    else:
+        explained = decider.again(record, decision_set).correlation_id
+    if explained == told.correlation_id:
         return record
     header = (envelope.CORRELATION_ID, told.correlation_id.encode())
     return dataclasses.replace(record, headers=(*record.headers, header))
@@ -119,7 +124,7 @@ def _key(decider: Decider, told: Refused, decision_set: bytes, raw: RawRecord) -
     The answer of the schema store was part of the verdict: `unknown_schema` is decided again
     without the schema, which may be known by now.
     """
-    if told.reason is Reason.PROCESSING_ERROR:
+    if told.reason in UNDECIDED_REASONS:
         return None
     ref = schema_ref(raw.value) if raw.value is not None else None
     unknown: dict[SchemaRef, None] | None = None
@@ -127,8 +132,7 @@ def _key(decider: Decider, told: Refused, decision_set: bytes, raw: RawRecord) -
         unknown = {ref: None}
     again = decider.again(raw, decision_set, unknown)
     settled = told.reason in SETTLED_REASONS
-    as_told = isinstance(again, Accepted) if settled else _reason(again) is told.reason
-    if not as_told and told.reason is not Reason.HELD_BY_OPERATOR:
+    if not (isinstance(again, Accepted) if settled else _reason(again) is told.reason):
         message = f"its raw record, decided again, would be {_reason(again) or 'accepted'}"
         raise EventFault(message)
     return again.key

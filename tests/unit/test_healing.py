@@ -187,6 +187,17 @@ def test_a_settled_reject_gets_its_key_by_deciding_again(reason: Reason) -> None
     assert rebuilt.outcome.key == _committed(_record())[0].key
 
 
+@pytest.mark.parametrize("reason", [Reason.PROCESSING_ERROR, Reason.HELD_BY_OPERATOR])
+@pytest.mark.parametrize("raw", [_record(), None], ids=["raw record", "event alone"])
+def test_a_record_that_was_not_decided(reason: Reason, raw: Record | None) -> None:
+    """It is not decided now either, and has no key."""
+    event = _reject(reason, _record())
+    told, digest = told_refusal(event)
+    undecidable = Decider(PAYROLL, SOURCE, {}, {})
+    rebuilt = rebuilt_quarantined(undecidable, told, digest, event, raw)
+    assert (rebuilt.outcome.reason, rebuilt.outcome.key) == (reason, None)  # type: ignore[union-attr]
+
+
 def test_a_reject_that_deciding_would_accept() -> None:
     """A reason that deciding does not yield again is not this version's verdict."""
     event = _reject(Reason.CLOCK_SKEW, _record())
