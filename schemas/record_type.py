@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schemas.canonical import CANONICAL_VERSION
 from schemas.decision_set import DecisionSet
@@ -189,6 +189,12 @@ class RecordType:
     event_of: Callable[[Sequence[object]], tuple[bytes, bytes]]
     """Pure. Ledger row (values in `ledger_columns` order, as written or as read back) to the
     committed event's (key, value): the same bytes that `decide` yielded."""
+    restore: Callable[
+        [Mapping[str, Any], str | None], tuple[tuple[object, ...], tuple[tuple[object, ...], ...]]
+    ]
+    """Pure. A committed event's decoded members and its `traceparent` to ledger row and receipts,
+    as `decide` yielded them. Raises `ValueError`, `TypeError` or `LookupError` for what is no such
+    event."""
     identify: Callable[[Mapping[str, object]], str | None]
     """Pure. The Kafka message key a publisher should use for these members; None if there is
     none to be found."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -38,12 +39,16 @@ def download_progress(console: Console) -> Iterator[Callable[[str, int, int], No
         yield report
 
 
+class RecordReport(Protocol):
+    """What `record_progress` is told."""
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """How many are done by now and, once that is known, of how many."""
+
+
 @contextmanager
-def record_progress(
-    console: Console, what: str, total: int | None
-) -> Iterator[Callable[..., None]]:
-    """A bar for records: call it with how many are done by now, and of how many if that is known
-    only then."""
+def record_progress(console: Console, what: str, total: int | None) -> Iterator[RecordReport]:
+    """A bar for records: call it with how many are done by now."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -54,7 +54,7 @@ def owner_dsn(settings: Settings) -> str:
         return settings.postgres_owner_dsn.get_secret_value()
     hint = "WEIGHBRIDGE_POSTGRES_OWNER_DSN (or --owner)"
     if settings.postgres_dsn is not None:
-        message = f"only the schema's owner can migrate: set {hint}"
+        message = f"only the schema's owner can do this: set {hint}"
         raise ConfigurationError(message)
     return _embedded(settings, "owner of PostgreSQL", hint).dsn()
 

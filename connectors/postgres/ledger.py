@@ -175,7 +175,7 @@ class PostgresLedger:
         """A stored decision set. Raises `ConfigurationError` when this code cannot read it."""
         async with self._pool.transaction() as session:
             row = await session.fetchrow(query("decision_set"), digest)
-        return _decision_set(digest, row)
+        return stored_decision_set(digest, row)
 
     async def active_decision_set(self) -> DecisionSet:
         """The decision set now in force. Raises `ConfigurationError` as `decision_set` does."""
@@ -183,7 +183,7 @@ class PostgresLedger:
             active = await session.one("an active decision set", query("active_decision_set"))
             digest: bytes = active["digest"]
             row = await session.fetchrow(query("decision_set"), digest)
-        return _decision_set(digest, row)
+        return stored_decision_set(digest, row)
 
     async def set_stop_mark(self, why: str) -> None:
         """Stop every partition of the deployment at its next claim."""
@@ -208,7 +208,7 @@ def _written(page: Row) -> tuple[dict[int, bytes], list[int]]:
     return keys, offsets
 
 
-def _decision_set(digest: bytes, row: Row | None) -> DecisionSet:
+def stored_decision_set(digest: bytes, row: Row | None) -> DecisionSet:
     """Read a stored set back; it must be one that this code decides by, to the last member."""
     name = digest.hex()[:12]
     if row is None:

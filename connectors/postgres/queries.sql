@@ -412,3 +412,70 @@ WHERE NOT EXISTS (
 )
 ORDER BY place
 RETURNING number
+-- name: heal_limits
+-- `heal` is one long transaction: it as a whole has no limit, its waits have. It is idle while it
+-- looks for the first event of a range.
+SET LOCAL transaction_timeout = 0;
+SET LOCAL lock_timeout = '20s';
+SET LOCAL idle_in_transaction_session_timeout = '1h'
+
+-- name: heal_lock
+-- One `heal` at a time per database.
+SELECT pg_try_advisory_xact_lock(hashtext('weighbridge heal')) AS taken
+
+-- name: create_heal_entry
+-- What a lost verdict was, one row per record, until its page is written; on the server's disk, not
+-- in the client's memory. A duplicate's holder is looked up when all keys are back.
+CREATE TEMPORARY TABLE heal_entry (
+    place integer NOT NULL,
+    record_offset bigint NOT NULL,
+    kafka_timestamp bigint NOT NULL,
+    verdict smallint NOT NULL,
+    reason text,
+    key bytea,
+    raw_digest bytea NOT NULL,
+    canonical_digest bytea,
+    decision_set bytea NOT NULL,
+    event_digest bytea,
+    PRIMARY KEY (place, record_offset)
+) ON COMMIT DROP
+
+-- name: heal_cursors
+-- The cursor rows of a group.
+SELECT {cursor} FROM partition_cursor WHERE consumer_group = $1
+
+-- name: heal_last_page
+-- Under what the last batch was decided, and when it was persisted.
+SELECT decision_set, stored_at FROM verdict_page
+WHERE topic = $1 AND partition = $2 AND consumer_group = $3 AND incarnation = $4
+    AND batch_number = $5
+
+-- name: heal_events
+-- The events that entries came from.
+SELECT record_offset, event_digest FROM heal_entry
+WHERE place = $1 AND record_offset = ANY ($2::bigint[])
+
+-- name: heal_entries
+-- A partition's entries in order, a part at a time.
+SELECT record_offset, kafka_timestamp, verdict, reason, key, raw_digest, canonical_digest,
+    decision_set
+FROM heal_entry WHERE place = $1 AND record_offset > $2
+ORDER BY record_offset LIMIT $3
+
+-- name: heal_renumber
+-- The healed pages end at the number of the batch that moved the group's offset last; there are
+-- fewer of them than there were batches, so numbers before them are left out.
+UPDATE partition_cursor SET batch_number = $4
+WHERE topic = $1 AND partition = $2 AND consumer_group = $3 AND batch_number <= $4
+
+-- name: heal_clear_stop_marks
+-- Clear the stop marks that name `heal` as what clears them.
+INSERT INTO stop_mark (why, clears)
+SELECT $1, number FROM stop_mark_in_force WHERE strpos(why, $2) > 0
+RETURNING clears
+
+-- name: heal_newest
+-- What people did last, as far as this database knows.
+SELECT
+    (SELECT max(acted_at) FROM operations) AS act,
+    (SELECT max(activated_at) FROM activation) AS activation

@@ -39,6 +39,7 @@ PAYROLL = RecordType(
     receipt_columns=(),
     decide=_never,  # type: ignore[arg-type]
     event_of=_never,  # type: ignore[arg-type]
+    restore=_never,  # type: ignore[arg-type]
     identify=lambda members: str(members["employee_id"]) if "employee_id" in members else None,
     shown=Shown(frozenset(), message_key=False),
 )
