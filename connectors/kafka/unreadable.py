@@ -6,6 +6,7 @@ from aiokafka import TopicPartition
 from aiokafka import errors as kafka
 
 from connectors.errors import ConfigurationError
+from connectors.kafka.blocked import Blocked
 from connectors.kafka.membership import Place
 
 OF_SOME_PARTITION = (kafka.CorruptRecordException, kafka.UnsupportedCodecError, ValueError)
@@ -21,16 +22,21 @@ def place_of(error: Exception) -> Place | None:
     return None
 
 
-def too_large(offset: int) -> str:
-    """A record that no fetch holds."""
-    return f"the record at offset {offset} is larger than a fetch"
-
-
-def undecodable(offset: int, error: Exception) -> str:
-    """A record that aiokafka cannot decode."""
+def cannot_be_read(place: Place, blocked: Blocked, error: Exception) -> str:
+    """A record that no fetch holds, or that aiokafka cannot decode."""
+    topic, partition = place
+    through = f" --through {blocked.last}" if blocked.last > blocked.first else ""
+    if isinstance(error, kafka.RecordTooLargeError):
+        what = f"the record at offset {blocked.first} is larger than a fetch"
+    else:
+        what = (
+            f"the record at or after offset {blocked.first} cannot be decoded "
+            f"({type(error).__name__}): its checksum, its framing or a header's name is broken"
+        )
     return (
-        f"the record at or after offset {offset} cannot be decoded ({type(error).__name__}): its "
-        "checksum, its framing or a header's name is broken"
+        f"{what}. `weighbridge quarantine add --position {topic}/N/{partition}/{blocked.first}"
+        f"{through} --why TEXT` sets it aside (N is the incarnation, 1 unless the topic was "
+        "adopted: see `weighbridge status --json`)"
     )
 
 

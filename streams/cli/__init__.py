@@ -13,7 +13,17 @@ import sys
 import click
 
 from connectors.errors import WeighbridgeError
-from streams.cli import admin, check, demo, publish, status, worker
+from streams.cli import (
+    admin,
+    adopt,
+    check,
+    demo,
+    publish,
+    quarantine,
+    resume,
+    status,
+    worker,
+)
 from streams.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code
 
 
@@ -34,11 +44,14 @@ for command in (
     publish.publish,
     check.check,
     status.status,
+    quarantine.quarantine,
+    resume.resume,
     admin.topics,
     admin.db,
     admin.settings,
 ):
     cli.add_command(command)
+admin.topics.add_command(adopt.adopt)
 
 
 def main() -> None:
