@@ -115,9 +115,10 @@ async def accept_gaps(
 
     Raises `ConfigurationError` for a partition that is no raw one or has no cursor, `LogReplaced`.
     """
+    wanted = [parse_place(text) for text in places]
     found: list[tuple[Place, AcceptedGap | None]] = []
     async with operator_pool(settings) as operators:
-        for place in [parse_place(text) for text in places]:
+        for place in wanted:
             async with _owner(settings, place[0]) as owner:
                 cursor = await cursor_of(operators, settings.group, place)
                 gap = await accept_gap(
