@@ -79,7 +79,7 @@ def decide_batch(
             raise
         except Exception as error:  # noqa: BLE001 - our own bug must cost one record, not the stream
             violation = Violation("", f"deciding failed with {type(error).__name__}")
-            one = _refused(record, source, Reason.PROCESSING_ERROR, (violation,))
+            one = refused(record, source, Reason.PROCESSING_ERROR, (violation,))
         decided.append(one)
     return decided
 
@@ -94,19 +94,19 @@ def decide(
     """Decide one record."""
     value, limits = record.value, decision_set.limits
     if value is None:
-        return _refused(record, source, Reason.TOMBSTONE, (Violation("", "a value"),))
+        return refused(record, source, Reason.TOMBSTONE, (Violation("", "a value"),))
     if len(value) > limits.value_bytes_max:
         rule = f"a value of at most {limits.value_bytes_max} bytes"
-        return _refused(record, source, Reason.OVERSIZE, (Violation("", rule),))
+        return refused(record, source, Reason.OVERSIZE, (Violation("", rule),))
     headers = record.headers
     if headers and (why := last_header(headers, envelope.SOURCE_ERROR)) is not None:
-        return _refused(record, source, *_unmapped(value, why, record_type))
+        return refused(record, source, *_unmapped(value, why, record_type))
     try:
         depth_max = min(limits.json_depth_max, DEPTH_MAX)
         members, writer = members_of(value, record_type, depth_max, schemas)
     except (JsonFault, AvroFault) as fault:
         path = fault.path if isinstance(fault, AvroFault) else ""
-        return _refused(record, source, fault.reason, (Violation(path, fault.rule),))
+        return refused(record, source, fault.reason, (Violation(path, fault.rule),))
     facts = _facts(record, source, value, writer)
     found = record_type.decide(members, facts, decision_set)
     if writer is not None:
@@ -286,7 +286,7 @@ def _refused_by_type(record: RawRecord, facts: Facts, refusal: Refusal) -> Refus
     )
 
 
-def _refused(
+def refused(
     record: RawRecord, source: Source, reason: Reason, violations: tuple[Violation, ...]
 ) -> Refused:
     """A refusal before the members were read; the correlation id is the header's or the place."""

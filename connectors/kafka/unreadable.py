@@ -6,6 +6,7 @@ from aiokafka import TopicPartition
 from aiokafka import errors as kafka
 
 from connectors.errors import ConfigurationError
+from connectors.kafka.blocked import Blocked
 from connectors.kafka.membership import Place
 
 OF_SOME_PARTITION = (kafka.CorruptRecordException, kafka.UnsupportedCodecError, ValueError)
@@ -31,6 +32,21 @@ def undecodable(offset: int, error: Exception) -> str:
     return (
         f"the record at or after offset {offset} cannot be decoded ({type(error).__name__}): its "
         "checksum, its framing or a header's name is broken"
+    )
+
+
+def cannot_be_read(place: Place, blocked: Blocked, error: Exception) -> str:
+    """A record that keeps its partition from going on, and the way past it."""
+    topic, partition = place
+    through = f" --through {blocked.last}" if blocked.last > blocked.first else ""
+    if isinstance(error, kafka.RecordTooLargeError):
+        what = too_large(blocked.first)
+    else:
+        what = undecodable(blocked.first, error)
+    return (
+        f"{what}. `weighbridge quarantine add --position {topic}/N/{partition}/{blocked.first}"
+        f"{through} --why TEXT` sets it aside (N is the incarnation, 1 unless the topic was "
+        "adopted: see `weighbridge status --json`)"
     )
 
 

@@ -11,11 +11,16 @@ from connectors.errors import (
     StopAll,
     invariant,
 )
-from connectors.ports import Cursor, OwedBatch
+from connectors.ports import Cursor, Interventions, OwedBatch
 from connectors.postgres.errors import LOCK_NOT_AVAILABLE, PostgresUnavailable
 from connectors.postgres.pool import Pool, Row
 from connectors.postgres.queries import query
-from connectors.postgres.transaction import PostgresTransaction, Statements, cursor_of
+from connectors.postgres.transaction import (
+    PostgresTransaction,
+    Statements,
+    cursor_of,
+    interventions_of,
+)
 from connectors.postgres.verdicts import entries_of
 from schemas.decision_set import CONTRACT_VERSION, DecisionSet
 from schemas.envelope import Source
@@ -170,6 +175,38 @@ class PostgresLedger:
         async with self._pool.transaction() as session:
             row = await session.fetchrow(query("batch_end"), *_place(source, group), batch_number)
         return None if row is None else int(row["next_offset"])
+
+    async def interventions(self, source: Source, group: str) -> Interventions:
+        """What keeps the partition, or positions of it, from going on now."""
+        async with self._pool.transaction() as session:
+            row = await session.fetchrow(
+                query("interventions"), source.topic, source.partition, group
+            )
+        return Interventions() if row is None else interventions_of(row)
+
+    async def begin_incarnation(
+        self, cursor: Cursor, group: str, token: bytes, cluster_id: str, first_offset: int
+    ) -> Cursor:
+        """Begin another life of the partition's topic at `first_offset`; its counts go on.
+
+        Raises `ClaimRefused` when the token is no longer ours, `DatabaseUnavailable`.
+        """
+        source = cursor.source
+        async with self._pool.transaction() as session:
+            row = await session.fetchrow(
+                self._statements.begin_incarnation,
+                source.topic,
+                source.partition,
+                group,
+                source.incarnation,
+                token,
+                cluster_id,
+                first_offset,
+            )
+        if row is None:
+            message = f"{source}: another worker has taken the cursor"
+            raise ClaimRefused(message)
+        return cursor_of(row)
 
     async def decision_set(self, digest: bytes) -> DecisionSet:
         """A stored decision set. Raises `ConfigurationError` when this code cannot read it."""

@@ -76,11 +76,19 @@ SELECT {cursor}, owner_token FROM partition_cursor
 WHERE topic = $1 AND partition = $2 AND consumer_group = $3
 
 -- name: claim
--- Start of step 3, in one statement: the locked cursor row, the stop mark, what is in force.
+-- Start of step 3, in one statement: the locked cursor row, the stop mark, what is in force, what
+-- keeps the partition or single positions from going on.
 SELECT
     {cursor}, owner_token,
     (SELECT why FROM stop_mark_in_force ORDER BY number LIMIT 1) AS stop_mark,
-    (SELECT digest FROM activation ORDER BY number DESC LIMIT 1) AS active
+    (SELECT digest FROM activation ORDER BY number DESC LIMIT 1) AS active,
+    (SELECT why FROM partition_pause_in_force AS pause
+     WHERE pause.topic = $1 AND pause.partition = $2 AND pause.consumer_group = $3
+     ORDER BY number LIMIT 1) AS pause,
+    ARRAY(SELECT record_offset FROM position_hold AS hold
+          WHERE hold.topic = $1 AND hold.partition = $2
+              AND hold.incarnation = partition_cursor.incarnation
+              AND hold.record_offset >= partition_cursor.next_offset) AS holds
 FROM partition_cursor
 WHERE topic = $1 AND partition = $2 AND consumer_group = $3
 FOR NO KEY UPDATE OF partition_cursor
@@ -479,3 +487,58 @@ RETURNING clears
 SELECT
     (SELECT max(acted_at) FROM operations) AS act,
     (SELECT max(activated_at) FROM activation) AS activation
+
+-- name: interventions
+-- What keeps a partition, or positions from its cursor on, from going on.
+SELECT
+    (SELECT why FROM partition_pause_in_force AS pause
+     WHERE pause.topic = $1 AND pause.partition = $2 AND pause.consumer_group = $3
+     ORDER BY number LIMIT 1) AS pause,
+    ARRAY(SELECT record_offset FROM position_hold AS hold
+          WHERE hold.topic = $1 AND hold.partition = $2
+              AND hold.incarnation = partition_cursor.incarnation
+              AND hold.record_offset >= partition_cursor.next_offset) AS holds
+FROM partition_cursor
+WHERE topic = $1 AND partition = $2 AND consumer_group = $3
+
+-- name: pause
+-- The breaker of a partition has tripped. Append-only.
+INSERT INTO partition_pause (topic, partition, consumer_group, why) VALUES ($1, $2, $3, $4)
+
+-- name: pauses_in_force
+-- Every pause in force of a group.
+SELECT number, topic, partition, why, paused_at FROM partition_pause_in_force
+WHERE consumer_group = $1 ORDER BY topic, partition, number
+
+-- name: resume
+-- End a pause, by an act on record.
+INSERT INTO partition_pause (topic, partition, consumer_group, why, resumes, act)
+VALUES ($1, $2, $3, $4, $5, $6)
+
+-- name: pending_holds
+-- How many positions from the cursor on are set aside already.
+SELECT count(*) AS pending FROM position_hold
+WHERE topic = $1 AND incarnation = $2 AND partition = $3 AND record_offset >= $4
+
+-- name: hold
+-- Set positions aside, one after the other; those that are already stay under their first act.
+INSERT INTO position_hold (topic, incarnation, partition, record_offset, act)
+SELECT $1, $2, $3, held, $6 FROM generate_series($4::bigint, $5::bigint) AS held
+ON CONFLICT DO NOTHING
+
+-- name: begin_incarnation
+-- Another life of the topic: the cursor begins anew, the counts go on. By compare-and-set.
+UPDATE partition_cursor SET
+    incarnation = incarnation + 1,
+    cluster_id = $6,
+    first_offset = $7,
+    next_offset = $7,
+    batch_number = 0,
+    last_offset = NULL,
+    last_digest = NULL,
+    last_timestamp = NULL,
+    emitted_offset = NULL,
+    updated_at = now()
+WHERE topic = $1 AND partition = $2 AND consumer_group = $3
+    AND incarnation = $4 AND owner_token = $5
+RETURNING {cursor}

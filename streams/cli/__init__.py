@@ -15,6 +15,7 @@ import click
 from connectors.errors import WeighbridgeError
 from streams.cli import (
     admin,
+    adopt,
     check,
     demo,
     heal,
@@ -22,6 +23,7 @@ from streams.cli import (
     publish,
     quarantine,
     replay,
+    resume,
     schema,
     status,
     worker,
@@ -51,11 +53,13 @@ for command in (
     quarantine.quarantine,
     replay.replay,
     heal.heal,
+    resume.resume,
     admin.topics,
     admin.db,
     admin.settings,
 ):
     cli.add_command(command)
+admin.topics.add_command(adopt.adopt)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from connectors.postgres import rejects
 from schemas.envelope import Position
 from streams import quarantine as desk
 from streams.cli import quarantine_text as text
+from streams.cli.hold_position import hold_position
 from streams.cli.quarantine_acts import dismiss, resubmit
 from streams.cli.quarantine_options import Filters, Id, narrowed, with_filters, with_operator
 from streams.settings import Settings
@@ -162,3 +163,4 @@ def _write(path: Path, content: bytes) -> None:
 
 quarantine.add_command(resubmit)
 quarantine.add_command(dismiss)
+quarantine.add_command(hold_position)

@@ -33,7 +33,9 @@ APPEND_ONLY = [
     "dvir_ledger",
     "dvir_signature",
     "operations",
+    "partition_pause",
     "payroll_ledger",
+    "position_hold",
     "quarantine",
     "resubmission",
     "resubmission_sent",
@@ -81,6 +83,11 @@ async def filled(database: Any) -> Any:
         number,
     )
     await owner.execute("INSERT INTO resubmission_sent VALUES ($1, 1, 0, 2)", number)
+    await owner.execute(
+        "INSERT INTO partition_pause (topic, partition, consumer_group, why) "
+        "VALUES ('a', 0, 'g', 'w')"
+    )
+    await owner.execute("INSERT INTO position_hold VALUES ('a', 1, 0, 7, 1)")
     await owner.close()
     return database
 
@@ -175,6 +182,27 @@ async def test_the_worker_can_set_a_stop_mark_but_not_clear_one(
     assert [row["why"] for row in await worker.fetch("TABLE stop_mark_in_force")] == [
         "another reason"
     ]
+
+
+async def test_the_worker_can_pause_a_partition_but_not_resume_one(
+    worker: asyncpg.Connection,
+) -> None:
+    """Resuming, and setting a position aside, are acts of an operator."""
+    place = "INSERT INTO partition_pause (topic, partition, consumer_group, why"
+    await worker.execute(f"{place}) VALUES ('b', 0, 'g', 'flood')")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await worker.execute(f"{place}, resumes, act) VALUES ('b', 0, 'g', 'no', 1, 1)")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await worker.execute("INSERT INTO position_hold VALUES ('b', 1, 0, 7, 1)")
+
+
+async def test_a_pause_is_resumed_by_an_act_or_not_at_all(superuser: asyncpg.Connection) -> None:
+    """Nobody can end a pause without saying so on record."""
+    with pytest.raises(asyncpg.CheckViolationError):
+        await superuser.execute(
+            "INSERT INTO partition_pause (topic, partition, consumer_group, why, resumes) "
+            "VALUES ('a', 0, 'g', 'no act', 1)"
+        )
 
 
 async def test_the_operator_reads_and_adds_acts(superuser: asyncpg.Connection, filled: Any) -> None:

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from connectors.errors import ClaimRefused, DatabaseUnavailable, InfrastructureError, invariant
-from connectors.memory import MemoryLedger, Tables, _holder
-from connectors.ports import Claim, Cursor, OwedBatch, Page, Written
+from connectors.memory import MemoryLedger, Tables, _holder, _interventions
+from connectors.ports import Claim, Cursor, Interventions, OwedBatch, Page, Written
 from connectors.postgres.pool import _wait
 from schemas.decision_set import DecisionSet
 from schemas.envelope import Source
@@ -50,6 +50,7 @@ class Session:
     cursor: Cursor | None = None
     page: Page | None = None
     active: bytes = b""
+    paused: str | None = None
     process: Process | None = None
 
 
@@ -257,6 +258,8 @@ class SimulatedLedger(MemoryLedger):
             tables.receipts += accepted.receipts
         for row in session.quarantine:
             self._quarantine(tables, row)
+        if session.paused is not None:
+            tables.pauses.setdefault(key, session.paused)
         if session.page is not None and session.cursor is not None:
             if self.owners[key] is not session.process:
                 self.world.fail(f"{source}: a former owner has written")
@@ -302,6 +305,12 @@ class SimulatedLedger(MemoryLedger):
 
         return await self.world.ask("database", "batch_end", read)
 
+    async def interventions(self, source: Source, group: str) -> Interventions:
+        async def read() -> Interventions:
+            return await super(SimulatedLedger, self).interventions(source, group)
+
+        return await self.world.ask("database", "interventions", read)
+
     async def decision_set(self, digest: bytes) -> DecisionSet:
         async def read() -> DecisionSet:
             return await super(SimulatedLedger, self).decision_set(digest)
@@ -345,7 +354,8 @@ class SimulatedTransaction:
             self.ledger.world.note(
                 f"claimed: {self.source} at {begin} under {self.session.active.hex()[:8]}"
             )
-            return Claim(cursor, self.session.active)
+            interventions = _interventions(self.ledger.tables, cursor, self.group)
+            return Claim(cursor, self.session.active, interventions)
 
         return await self.ledger.world.ask("database", "claim", select_for_update)
 
@@ -410,6 +420,12 @@ class SimulatedTransaction:
             self.session.quarantine += rows
 
         await self._statement("write_quarantine", copy)
+
+    async def pause(self, why: str) -> None:
+        def insert() -> None:
+            self.session.paused = why
+
+        await self._statement("pause", insert)
 
     async def finish(self, page: Page) -> None:
         def compare_and_set() -> None:

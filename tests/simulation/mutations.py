@@ -126,7 +126,7 @@ def emitted_cursor_after_the_token(patch: Patch) -> None:
     async def read_late(_: SimulatedEmitter) -> None:
         await asyncio.sleep(0)
 
-    original = assignment._owed_from
+    original = assignment.emitted_up_to
 
     async def owed_from(ports: Any, cursor: Cursor, _: object, *rest: Any) -> int:
         place = (cursor.source.topic, cursor.source.partition)
@@ -136,7 +136,7 @@ def emitted_cursor_after_the_token(patch: Patch) -> None:
         return await original(ports, cursor, emitted, *rest)
 
     patch.setattr(SimulatedEmitter, "committed", read_late)
-    patch.setattr(assignment, "_owed_from", owed_from)
+    patch.setattr(assignment, "emitted_up_to", owed_from)
 
 
 def unchecked_produce(patch: Patch) -> None:
@@ -150,7 +150,7 @@ def owed_not_emitted(patch: Patch) -> None:
     async def nothing(*_: object) -> None:
         await asyncio.sleep(0)
 
-    patch.setattr(assignment, "_emit_owed", nothing)
+    patch.setattr(assignment, "emit_owed", nothing)
 
 
 def cursor_outside_the_transaction(patch: Patch) -> None:

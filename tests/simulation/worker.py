@@ -170,7 +170,10 @@ class SimulatedSource:
         """What was handed out before, for redelivery."""
         return sorted(self._last.items(), key=lambda item: item[0])
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
+    def seek(
+        self, topic: str, partition: int, offset: int, aside: frozenset[int] = frozenset()
+    ) -> None:
+        assert not aside
         if (topic, partition) not in self._mine:
             message = f"{topic}/{partition}: the group has taken it away"
             raise OwnershipLost(message)
@@ -184,6 +187,9 @@ class SimulatedSource:
     async def lag(self, topic: str, partition: int) -> int | None:
         position = self._positions.get((topic, partition))
         return None if position is None else self.broker.stable[topic, partition] - position
+
+    async def ends(self, topic: str, partition: int) -> LogRange:
+        return await self.broker.log_range(topic, partition)
 
     async def cluster_id(self) -> str:
         return await self.broker.cluster_id()

@@ -1,0 +1,140 @@
+"""A raw topic that was created again is adopted: nothing is lost, doubled or mixed up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from schemas.envelope import EVENT_ID, last_header
+from streams.demo.reading import Place
+from tests.faults.gate import Gate
+from tests.faults.lives import prove_lives
+from tests.integration.stream import events, query, statement
+
+PAYROLL_RAW = "payroll.raw"
+
+
+async def _adopt(gate: Gate) -> list[dict[str, object]]:
+    outcome = await gate.command(
+        "topics", "adopt", gate.prefix + PAYROLL_RAW, "--why", "created again by mistake", "--json"
+    )
+    assert outcome.code == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def _next_life(gate: Gate) -> dict[Place, object]:
+    """Take the truths of the life that has ended."""
+    return gate.placed.pop("payroll")  # type: ignore[return-value]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("records", [60, 1_200], ids=["shorter", "longer"])
+async def test_recreated_and_adopted_under_a_running_worker(gate: Gate, records: int) -> None:
+    """Whether the new log is shorter or longer: the worker goes on in the next incarnation without
+    a restart; keys of the first stay taken; no event comes twice; ids of the two differ; the act
+    tells who, why and what ended."""
+    await gate.publish()
+    worker = await gate.worker(stopped_retry_s=1)
+    await gate.drain()
+    refused = await gate.command("topics", "adopt", gate.prefix + PAYROLL_RAW)
+    assert (refused.code, "nothing is wrong" in refused.err) == (2, True)
+    await gate.recreate(gate.prefix + PAYROLL_RAW)
+    first = _next_life(gate)
+    await gate.publish(records)
+    await worker.says("topics adopt", deadline_s=90)
+    adopted = await _adopt(gate)
+    assert {one["partition"] for one in adopted} == set(range(gate.partitions))
+    assert {one["incarnation"] for one in adopted} == {2}
+    assert {one["owed_offsets_emitted"] for one in adopted} == {0}
+    await gate.drain()
+    await gate.publish(100)
+    await gate.drain()
+    assert await worker.stop() == 0
+    await prove_lives(gate, "payroll", {1: first, 2: gate.placed["payroll"]})
+    (act,) = await query(gate, "SELECT who, why, target, detail FROM operations")
+    assert (act["who"], act["why"]) == ("pat", "created again by mistake")
+    assert act["target"] == gate.prefix + PAYROLL_RAW
+    detail = json.loads(act["detail"])["partitions"]
+    assert {one["incarnation_before"] for one in detail} == {1}
+    assert sum(one["counts_before"]["records_in"] for one in detail) == len(first)
+    again = await gate.command("topics", "adopt", gate.prefix + PAYROLL_RAW)
+    assert again.code == 2
+
+
+@pytest.mark.timeout(240)
+async def test_what_was_owed_comes_out_before_the_next_life_begins(gate: Gate) -> None:
+    """A worker died between persist and emit, then the topic was replaced: adoption says that
+    events were owed and emits them, under the ids of the life they belong to."""
+    await gate.publish()
+    victim = await gate.worker("kill-after-persist", nth=5)
+    await victim.acted()
+    await victim.ended()
+    topic = gate.prefix + PAYROLL_RAW
+    rows = await query(
+        gate, "SELECT partition, next_offset FROM partition_cursor WHERE topic = $1", topic
+    )
+    decided = {row["partition"]: row["next_offset"] for row in rows}
+    first = {
+        place: truth
+        for place, truth in _next_life(gate).items()
+        if place[1] < decided.get(place[0], 0)
+    }
+    await gate.recreate(topic)
+    adopted = await _adopt(gate)
+    owed = sum(int(str(one["owed_offsets_emitted"])) for one in adopted)
+    dvir = await query(
+        gate,
+        "SELECT count(*) FROM verdict_page WHERE topic <> $1 AND consumer_group = 'gate'",
+        topic,
+    )
+    assert owed > 0 or dvir[0][0] > 0
+    await prove_lives(gate, "payroll", {1: first})
+    await gate.worker(stopped_retry_s=1)
+    await gate.drain()
+    await prove_lives(gate, "payroll", {1: first})
+
+
+@pytest.mark.timeout(240)
+async def test_the_same_record_in_both_lives_is_a_duplicate(gate: Gate) -> None:
+    """G2 holds across incarnations, and the event names the position of the first life."""
+    from tests.integration.stream import Sent, committed, send
+
+    one = statement("A00001")
+    await send(gate, "payroll", [Sent(one, committed(one))])
+    await gate.worker(stopped_retry_s=1)
+    await gate.drain()
+    await gate.recreate(gate.prefix + PAYROLL_RAW)
+    await send(gate, "payroll", [Sent(one, None), Sent(statement("A00002"), None)])
+    await _adopt(gate)
+    await gate.drain()
+    ids = [last_header(e.headers, EVENT_ID) for e in await events(gate, "payroll.committed")]
+    topic = gate.prefix + PAYROLL_RAW
+    assert ids == [f"{topic}/1/0/0".encode(), f"{topic}/2/0/1".encode()]
+    (row,) = await query(
+        gate,
+        "SELECT committed, duplicate, incarnation FROM partition_cursor "
+        "WHERE topic = $1 AND partition = 0",
+        topic,
+    )
+    assert tuple(row) == (2, 1, 2)
+
+
+@pytest.mark.timeout(120)
+async def test_what_cannot_be_adopted_is_refused(gate: Gate) -> None:
+    """A topic that is not ours, was never decided, is not there, or has lost a partition: each
+    refusal says what to do, and nothing is on record."""
+    topic = gate.prefix + PAYROLL_RAW
+    stranger = await gate.command("topics", "adopt", "orders")
+    assert (stranger.code, topic in stranger.err) == (2, True)
+    fresh = await gate.command("topics", "adopt", topic)
+    assert (fresh.code, "decided nothing" in fresh.err) == (2, True)
+    await gate.publish(100)
+    worker = await gate.worker()
+    await gate.drain()
+    await worker.stop()
+    gate.partitions = 1
+    await gate.recreate(topic)
+    fewer = await gate.command("topics", "adopt", topic)
+    assert (fewer.code, "topics create --partitions" in fewer.err) == (2, True)
+    assert not await query(gate, "SELECT FROM operations")
