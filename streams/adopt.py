@@ -117,10 +117,14 @@ async def find_replaced(reader: TopicReader, cursors: Sequence[Cursor]) -> list[
             raise gaps[0]
         message = f"nothing is wrong with topic {topic}: its logs are those that were decided"
         raise ConfigurationError(message)
+    # Of one of which nothing was decided nobody can tell; where it is ahead of the others already,
+    # this command began it before it was cut off.
+    ahead = 1 + max(c.source.incarnation for c, why in whys if isinstance(why, LogReplaced))
     return [
         Replaced(cursor, await _start(reader, cursor), str(why or "no record of it was decided"))
         for cursor, why in whys
-        if isinstance(why, LogReplaced) or (why is None and cursor.last is None)
+        if isinstance(why, LogReplaced)
+        or (why is None and cursor.last is None and cursor.source.incarnation < ahead)
     ]
 
 

@@ -19,6 +19,9 @@ from schemas.verdict import Refused, Settled
 UNCOUNTED = frozenset({Reason.CONTROL_TOTAL_MISMATCH, Reason.HELD_BY_OPERATOR})
 """A chunk's totals are told by `reconcile`, and what an operator set aside was meant to be."""
 
+CHUNK_BYTES_MAX = 64
+"""How much of a chunk header's attempt is remembered: it may be anything."""
+
 
 class Paused(Stop):
     """The partition is paused until `weighbridge resume`."""
@@ -66,6 +69,11 @@ class Outcome:
     """The attempt that its chunk header names."""
 
 
+_PASSED, _TURNED_AWAY = Outcome(turned_away=False), Outcome(turned_away=True)
+_LIGHT, _HEAVY = Weight(None, 1, 0), Weight(None, 1, 1)
+"""Shared by all records without a chunk: to make one for each would cost microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """What has been seen of a partition since its assignment. A batch makes a new one."""
@@ -80,15 +88,15 @@ class Breaker:
         seen = list(self.seen)
         place = {w.chunk: index for index, w in enumerate(seen) if w.chunk is not None}
         for outcome in outcomes:
-            weight = int(outcome.turned_away)
-            at = None if outcome.chunk is None else place.get(outcome.chunk)
-            if at is None:
-                if outcome.chunk is not None:
-                    place[outcome.chunk] = len(seen)
-                seen.append(Weight(outcome.chunk, 1, weight))
+            chunk, away = outcome.chunk, outcome.turned_away
+            if chunk is None:
+                seen.append(_HEAVY if away else _LIGHT)
+            elif chunk in place:
+                was = seen[place[chunk]]
+                seen[place[chunk]] = Weight(chunk, was.members + 1, was.turned_away + away)
             else:
-                was = seen[at]
-                seen[at] = Weight(was.chunk, was.members + 1, was.turned_away + weight)
+                place[chunk] = len(seen)
+                seen.append(Weight(chunk, 1, int(away)))
         kept = tuple(seen[-self.policy.window :])
         return Breaker(self.policy, kept, self.why or _too_many(self.policy, kept))
 
@@ -110,11 +118,9 @@ def outcomes(settled: Sequence[Settled], records: Sequence[RawRecord]) -> list[O
         turned_away = isinstance(one, Refused)
         if isinstance(one, Refused) and one.reason in UNCOUNTED:
             continue
-        found.append(Outcome(turned_away, _chunk_of(record)))
+        header = last_header(record.headers, CHUNK) if record.headers else None
+        if header is None:
+            found.append(_TURNED_AWAY if turned_away else _PASSED)
+        else:
+            found.append(Outcome(turned_away, header.partition(b"/")[0][:CHUNK_BYTES_MAX]))
     return found
-
-
-def _chunk_of(record: RawRecord) -> bytes | None:
-    """The attempt in `wb-chunk: <attempt>/<seq>`; bounded, for it may be anything."""
-    header = last_header(record.headers, CHUNK) if record.headers else None
-    return None if header is None else header.partition(b"/")[0][:64]

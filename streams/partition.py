@@ -125,8 +125,8 @@ class Partition:
         self._turns_done = 0
         self.in_flight = 0
         """Batches fetched and not done."""
-        self.step = "fetch"
-        """What the oldest batch in flight waits for; `fetch` when there is none."""
+        self._steps: dict[int, str] = {}
+        """The step of each batch in flight, by turn."""
         self._working: set[asyncio.Task[None]] = set()
         self._breaker: Breaker | None = None
         self._alone = Alone()
@@ -161,6 +161,12 @@ class Partition:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+    @property
+    def step(self) -> str:
+        """Where the oldest batch in flight is, for which those behind it wait; `fetch` when there
+        is none."""
+        return self._steps[min(self._steps)] if self._steps else "fetch"
 
     def dump(self) -> dict[str, object]:
         """Where everything stands, for a log line; no values."""
@@ -212,7 +218,6 @@ class Partition:
         self.position = ownership.next_offset
         self._turns_given = self._turns_done = 0
         self._breaker = None if self._ports.breaker is None else Breaker(self._ports.breaker)
-        self.step = "fetch"
         self._move(State.RUNNING, f"reads on from offset {ownership.next_offset}")
 
     async def _wait(self, error: Exception) -> None:
@@ -245,6 +250,7 @@ class Partition:
     async def _disown(self) -> None:
         """End the present epoch: queued batches fall away, the emitter is thrown away."""
         self._epoch += 1
+        self._steps.clear()
         ownership, self._ownership = self._ownership, None
         for work in self._working:
             work.cancel()  # what waits for something that does not come would wait for ever
@@ -296,6 +302,8 @@ class Partition:
             self._fail(batch, error)
         finally:
             self._working.discard(work)
+            if batch.epoch == self._epoch:
+                self._steps.pop(batch.turn, None)
             self.in_flight -= 1
             await self._notify()
 
@@ -427,12 +435,11 @@ class Partition:
         self.progressed_at_s = self.moved_at_s = _now_s()
         self._lost_in_a_row = 0
         self._backoff.reset()
-        self.step = "fetch"
 
     def _enter(self, step: str, batch: Batch) -> None:
-        """Note the step of the oldest batch in flight; those behind it wait for it."""
-        if batch.epoch == self._epoch and batch.turn == self._turns_done:
-            self.step = step
+        """Note the step of a batch in flight."""
+        if batch.epoch == self._epoch:
+            self._steps[batch.turn] = step
 
     def _owner(self, batch: Batch) -> Ownership:
         """Our ownership, if the batch still belongs to it. Raises `OwnershipLost` if not."""

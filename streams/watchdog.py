@@ -43,7 +43,8 @@ class Pulse:
     """Since when there has been work and no progress."""
     open_since_s: float | None = None
     """Since when an open transaction has stood right before the position."""
-    stalled: bool = False
+    stalled: str | None = None
+    """Where it stood when it was found stalled."""
     named: bool = False
     """Whether the open transaction has been logged."""
     heals: int = 0
@@ -53,8 +54,7 @@ class Pulse:
         if progressed_at_s != self.progressed_at_s:
             self.progressed_at_s, self.asked_at_s = progressed_at_s, now_s
             self.range = self.work_since_s = self.open_since_s = None
-            self.stalled = self.named = False
-            self.heals = 0
+            self.stalled, self.named, self.heals = None, False, 0
 
 
 class Watchdog:
@@ -115,14 +115,14 @@ class Watchdog:
         lag = max(lag, self.lag(partition))
         if partition.state is State.RUNNING:
             if not partition.in_flight and not lag:
-                pulse.work_since_s, pulse.stalled, pulse.heals = None, False, 0
+                pulse.work_since_s, pulse.stalled, pulse.heals = None, None, 0
             elif pulse.work_since_s is None:
                 pulse.work_since_s = now_s
             self._watch_open_transaction(place, partition, pulse, lag, now_s)
             if self._is_due(partition, pulse, now_s):
                 self._heal(partition, pulse, lag, now_s)
-        if pulse.stalled and pulse.work_since_s is not None:
-            self.stalled[place] = _why(partition, pulse, lag, now_s)
+        if pulse.stalled is not None and pulse.work_since_s is not None:
+            self.stalled[place] = _why(partition, pulse, now_s)
         else:
             self.stalled.pop(place, None)
 
@@ -135,8 +135,11 @@ class Watchdog:
 
     def _heal(self, partition: Partition, pulse: Pulse, lag: int, now_s: float) -> None:
         """Drop what is in flight, new producer, token and seek: the partition is assigned again."""
-        pulse.stalled = True
-        why = _why(partition, pulse, lag, now_s)
+        pulse.stalled = (
+            f"at offset {partition.position}, {partition.state.value}, waits in step "
+            f"{partition.step}, lag {lag}"
+        )
+        why = _why(partition, pulse, now_s)
         self._observer.stalled(partition.source, why, {**partition.dump(), **_ends_of(pulse)})
         pulse.heals += 1
         pulse.asked_at_s = now_s
@@ -170,12 +173,11 @@ class Watchdog:
             known.pop(place, None)
 
 
-def _why(partition: Partition, pulse: Pulse, lag: int, now_s: float) -> str:
+def _why(partition: Partition, pulse: Pulse, now_s: float) -> str:
     for_s = now_s - (now_s if pulse.work_since_s is None else pulse.work_since_s)
     return (
-        f"{partition.source} stalled: no progress for {for_s:.0f} s at offset {partition.position}"
-        f", {partition.state.value}, waits in step {partition.step}, lag {lag}; assigned again "
-        f"{pulse.heals} times"
+        f"{partition.source} stalled: no progress for {for_s:.0f} s {pulse.stalled}; assigned "
+        f"again {pulse.heals} times"
     )
 
 

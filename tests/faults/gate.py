@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient
 
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.topics import create_topics
@@ -220,7 +220,8 @@ class Gate:
             await admin.delete_topics([topic])
             while (await admin.describe_topics([topic]))[0]["error_code"] == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-            await admin.create_topics([NewTopic(topic, self.partitions, 1)])
+            types = list(RECORD_TYPES.values())  # with our retention: the stock's records are old
+            await create_topics(self.kafka, types, partitions=self.partitions, replication=1)
             while (await admin.describe_topics([topic]))[0]["error_code"] != 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         finally:

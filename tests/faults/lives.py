@@ -40,7 +40,13 @@ async def prove_lives(gate: Gate, type_name: str, lives: Lives) -> None:
             said = truth.verdict.name if truth.reason is None else str(truth.reason)
             wanted[incarnation, *place] = said
     duplicates = {place for place, said in wanted.items() if said == Verdict.DUPLICATE.name}
-    assert became == {place: said for place, said in wanted.items() if place not in duplicates}
+    kept = {place: said for place, said in wanted.items() if place not in duplicates}
+    wrong = {
+        place: (wanted.get(place), became.get(place))
+        for place in kept.keys() | became.keys()
+        if kept.get(place) != became.get(place)
+    }
+    assert not wrong, f"wanted and found: {wrong}"
     assert len({row["key"] for row in ledger}) == len(ledger)
     assert await _events(gate, topic, f"{type_name}.committed") == Counter(
         tuple(row)[:3] for row in ledger

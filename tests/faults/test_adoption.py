@@ -7,10 +7,13 @@ import json
 import pytest
 
 from schemas.envelope import EVENT_ID, last_header
+from schemas.verdict import Verdict
+from streams.demo.made import Truth
 from streams.demo.reading import Place
 from tests.faults.gate import Gate
 from tests.faults.lives import prove_lives
 from tests.integration.stream import events, query, statement
+from tests.servers import execute
 
 PAYROLL_RAW = "payroll.raw"
 
@@ -118,6 +121,31 @@ async def test_the_same_record_in_both_lives_is_a_duplicate(gate: Gate) -> None:
         topic,
     )
     assert tuple(row) == (2, 1, 2)
+
+
+@pytest.mark.timeout(180)
+async def test_another_cluster_with_the_same_topic(gate: Gate) -> None:
+    """The worker stops and names both clusters; adopted, the log is read anew in the next life:
+    what was committed is a duplicate, and no statement gets a second row or event."""
+    await gate.publish(300)
+    worker = await gate.worker(stopped_retry_s=1)
+    await gate.drain()
+    first = dict(gate.placed["payroll"])
+    topic = gate.prefix + PAYROLL_RAW
+    await execute(
+        gate.database.owner_dsn,
+        f"UPDATE partition_cursor SET cluster_id = 'elsewhere' WHERE topic = '{topic}'",
+    )
+    await worker.stop()
+    worker = await gate.worker(stopped_retry_s=1)
+    await worker.says("decided against Kafka cluster elsewhere, this is cluster")
+    await _adopt(gate)
+    await gate.drain()
+    again = {
+        place: Truth(Verdict.DUPLICATE) if truth.verdict is Verdict.COMMITTED else truth
+        for place, truth in first.items()
+    }
+    await prove_lives(gate, "payroll", {1: first, 2: again})
 
 
 @pytest.mark.timeout(120)
