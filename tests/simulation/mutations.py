@@ -27,7 +27,7 @@ from tests.simulation.database import Session, SimulatedLedger, SimulatedTransac
 from tests.simulation.loop import PROCESS
 from tests.simulation.run import Result, simulate
 
-SEEDS = 200
+SEEDS = 600
 """Among so many seeds at least one must notice each mutation."""
 Patch = pytest.MonkeyPatch
 
