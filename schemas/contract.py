@@ -253,6 +253,11 @@ def unknown_body(unknown_ones: Mapping[str, object]) -> str | None:
     return canonical_body(unknown_ones) if unknown_ones else None
 
 
+def told_unknown(model: type[BaseModel], text: str | None) -> dict[str, object]:
+    """What `unknown_body` was given, read back."""
+    return {} if text is None else unknown_members(model, read_body(text))
+
+
 def read_body(body: object) -> dict[str, Any]:
     """The members of a canonical body, from a ledger row. Its depth was within the limits when it
     was written."""

@@ -46,6 +46,8 @@ RECORD_OVERHEAD_BYTES = 128
 """Upper bound of Kafka's own framing of one record and its batch."""
 TEXT_MAX = 200
 """Characters of a path or rule in `wb-detail`."""
+ORIGINAL_PREFIX = "orig-"
+"""Put before inbound `wb-*` headers that are no declared input."""
 
 
 def quarantine_row(
@@ -168,7 +170,7 @@ def _original_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
         if name == envelope.CORRELATION_ID:
             continue  # ours carries it on
         foreign = name.startswith("wb-") and name not in envelope.INBOUND
-        kept.append((f"orig-{name}" if foreign else name, value))
+        kept.append((f"{ORIGINAL_PREFIX}{name}" if foreign else name, value))
     return kept
 
 

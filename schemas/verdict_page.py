@@ -75,6 +75,23 @@ def pack(settled: Sequence[Settled]) -> bytes:
     return b"".join([_HEAD.pack(VERSION, len(entries)), *entries, *holders])
 
 
+def pack_entries(found: Sequence[Entry]) -> bytes:
+    """Pack entries, in offset order, as `unpack` yields them; of duplicates the holder is known."""
+    entries = [
+        _ENTRY.pack(
+            one.offset,
+            one.timestamp,
+            one.verdict,
+            0 if one.reason is None else PRECEDENCE[one.reason] + 1,
+            one.key or _NO_KEY,
+            one.raw_digest,
+        )
+        for one in found
+    ]
+    holders = [_HOLDER.pack(*one.holder) for one in found if one.holder is not None]
+    return b"".join([_HEAD.pack(VERSION, len(entries)), *entries, *holders])
+
+
 def unpack(page: bytes) -> Iterator[Entry]:
     """The entries of a page, in offset order. Raises `ValueError` for a page it cannot read."""
     try:

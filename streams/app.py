@@ -116,6 +116,8 @@ class WorkerParts:
     stall_s: float = STALL_S
     """Work without progress for so long is a stall."""
     partition: PartitionSettings = field(default_factory=PartitionSettings)
+    random_source: random.Random = field(default_factory=random.Random)
+    """Of the jitter in back-off; no secrets."""
 
     @property
     def in_flight_max(self) -> int:
@@ -134,7 +136,6 @@ class Pump(Service):
         self._parts = parts
         self._channel = channel
         self._retiring: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._random = random.Random()  # noqa: S311 - jitter, not secrets
         self._draining = False
         self._lags: dict[TopicPartition, int] = {}
         self.away: dict[str, str] = {}
@@ -156,7 +157,7 @@ class Pump(Service):
                 ports=self._ports(of_type),
                 schema_store=self._parts.schema_store,
                 settings=self._parts.partition,
-                random_source=self._random,
+                random_source=self._parts.random_source,
             )
             self.partitions[place] = partition
             retiring = self._retiring.pop(place, None)

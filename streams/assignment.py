@@ -1,13 +1,16 @@
 """Assignment of a partition, steps (a) to (d): become its only owner, then know where to go on.
 
-(a) InitProducerId          fences the previous owner's emissions
-(b) a new token             fences its writes
+(a) InitProducerId          fences the previous owner's emissions; what is emitted, E, is read now
+(b) a new token             fences its writes, and yields what is decided, D
 (c) compare the cursors     emitted E against decided D
 (d) recognise the log       the last decided record must still be itself; then what is owed (E < D)
                             is emitted from the database, and reading goes on from D
 
 Runs as a task of its own, never inside the consumer's rebalance callback: aiokafka sends no
 heartbeat there, and a callback that waits for a lock empties the whole group.
+
+E never passes D, so E is read before D. The other way round, a newer owner may decide and emit
+between the two reads, and the database looks as if it had been set back.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import structlog
 
@@ -31,12 +34,12 @@ from streams.observer import Observer
 
 log = structlog.get_logger("weighbridge.assignment")
 
+REMEDY = "`weighbridge heal`"
+"""Stands in the stop mark of a database that was set back: what clears it."""
 
-class LogLooker(Protocol):
-    """What is asked of a raw topic's log; `connectors.kafka.log_access` implements it."""
 
-    async def cluster_id(self) -> str:
-        """The Kafka cluster's id. Raises `BrokerUnavailable`."""
+class Log(Protocol):
+    """What it takes to recognise a log."""
 
     async def log_range(self, topic: str, partition: int) -> LogRange:
         """What the log holds now. Raises `BrokerUnavailable`."""
@@ -45,8 +48,15 @@ class LogLooker(Protocol):
         """The record at exactly this offset, None if there is none. Raises `BrokerUnavailable`."""
 
 
+class LogLooker(Log, Protocol):
+    """The same, and whose it is; `connectors.kafka.log_access` implements it."""
+
+    async def cluster_id(self) -> str:
+        """The Kafka cluster's id. Raises `BrokerUnavailable`."""
+
+
 class LogReader(LogLooker, Protocol):
-    """The same, and the consumer that reads it; `connectors.kafka.source` implements it."""
+    """What assignment asks of a raw topic's log; `connectors.kafka.source` implements it."""
 
     def seek(
         self, topic: str, partition: int, offset: int, aside: frozenset[int] = frozenset()
@@ -106,16 +116,21 @@ async def assign(ports: Ports, topic: str, number: int) -> Ownership:
 
 
 async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Ownership:
+    # Only now is E settled: after (a) no transaction of this partition is pending.
+    emitted = await emitter.committed()
+
     # (b) A new random token in the cursor row fences the previous owner's writes.
     token = secrets.token_bytes(16)
     deployment = await ports.ledger.deployment()
     cursor = await ports.ledger.take(topic, number, ports.group, token)
 
-    # (c) Only now is E settled: after (a) no transaction of this partition is pending.
-    emitted = await emitter.committed()
+    # (c) Compare the two cursors.
     cluster_id = await ports.log.cluster_id()
     if cursor is None:
-        cursor = await _first_cursor(ports, Source(topic, number), token, emitted, cluster_id)
+        source = Source(topic, number)
+        if emitted is not None:
+            await _refuse_to_begin(ports, source, emitted, deployment)
+        cursor = await _first_cursor(ports, source, token, cluster_id)
     check_cluster(cursor, cluster_id)
     owed_from = await emitted_up_to(ports, cursor, emitted, deployment)
 
@@ -133,17 +148,32 @@ async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Owner
     return Ownership(cursor.source, token, deployment, emitter, decision_set, begin, holds)
 
 
-async def _first_cursor(
-    ports: Ports, source: Source, token: bytes, emitted: EmittedCursor | None, cluster_id: str
-) -> Cursor:
-    """Neither D nor E: begin at the earliest offset. E alone: the database lost its past."""
-    if emitted is not None:
-        message = (
-            f"{source}: group {ports.group} has committed offset {emitted.next_offset}, but the "
-            "database knows nothing of this partition. Was the database replaced, or the group "
-            "used by something else? Restore the database, or configure another group"
+async def _refuse_to_begin(
+    ports: Ports, source: Source, emitted: EmittedCursor, deployment: str
+) -> NoReturn:
+    """E without D: the database lost its past. With an offset of its own it was set back to before
+    the partition's first batch; with another's it is another database."""
+    message = (
+        f"{source}: group {ports.group} has committed offset {emitted.next_offset}, but the "
+        "database knows nothing of this partition"
+    )
+    ours = OffsetMetadata.parse(emitted.metadata)
+    if ours is not None and ours.deployment == deployment:
+        message += (
+            f": it was set back. Restore it; {REMEDY} rebuilds what is missing from the output "
+            "topics"
         )
-        raise Stop(message)
+        await ports.ledger.set_stop_mark(message)
+        raise StopAll(message)
+    message += (
+        ". Was the database replaced, or the group used by something else? Restore the database, "
+        "or configure another group"
+    )
+    raise Stop(message)
+
+
+async def _first_cursor(ports: Ports, source: Source, token: bytes, cluster_id: str) -> Cursor:
+    """Neither D nor E: begin at the earliest offset."""
     log_range = await ports.log.log_range(source.topic, source.partition)
     return await ports.ledger.begin(source, ports.group, token, cluster_id, log_range.start_offset)
 
@@ -197,8 +227,8 @@ async def _check_batch(
         message = (
             f"{source}: events are emitted up to {emitted.next_offset} (batch "
             f"{ours.batch_number}), but the database is decided up to {cursor.next_offset} (batch "
-            f"{cursor.batch_number}): it was set back. Restore it; `weighbridge heal` rebuilds "
-            "what is missing from the output topics"
+            f"{cursor.batch_number}): it was set back. Restore it; {REMEDY} rebuilds what is "
+            "missing from the output topics"
         )
         await ports.ledger.set_stop_mark(message)
         raise StopAll(message)
@@ -227,7 +257,7 @@ async def emit_owed(
         ports.observer.emitted(source, persisted, from_database=True)
 
 
-async def recognise(log_reader: LogLooker, cursor: Cursor) -> None:
+async def recognise(log_reader: Log, cursor: Cursor) -> None:
     """Step (d): D must be inside the log, and the last decided record must still be itself, unless
     it has aged out. Raises `LogReplaced`, `Gap`."""
     source, wanted = cursor.source, cursor.next_offset
@@ -246,8 +276,13 @@ async def recognise(log_reader: LogLooker, cursor: Cursor) -> None:
             f"before they were decided. `weighbridge worker --accept-gap {source}` goes on there"
         )
         raise Gap(message)
-    last = cursor.last
-    if last is None or last.offset < start:
+    await check_last_record(log_reader, cursor, start)
+
+
+async def check_last_record(log_reader: Log, cursor: Cursor, log_start: int) -> None:
+    """Raises `LogReplaced` unless the last decided record is still itself, or has aged out."""
+    source, last = cursor.source, cursor.last
+    if last is None or last.offset < log_start:
         return
     record = await log_reader.read_record(source.topic, source.partition, last.offset)
     if record is None or not _same_record(record, last):

@@ -93,7 +93,7 @@ async def resolve_schemas(
     store: SchemaStore, records: Sequence[RawRecord]
 ) -> Mapping[SchemaRef, AvroSchema | None]:
     """Find the writer schemas a batch names. Raises `SchemaStoreUnavailable` (retryable)."""
-    return {ref: await store.find(ref) for ref in schema_refs(records)}
+    return {ref: await store.find(ref) for ref in sorted(schema_refs(records), key=str)}
 
 
 # Step 2 -------------------------------------------------------------------------------------------
@@ -282,15 +282,15 @@ def _event_of_row(record_type: RecordType, source: Source, row: Sequence[object]
     key, value = record_type.event_of(row)
     offset, traceparent = row[_OFFSET], row[_TRACEPARENT]
     invariant(isinstance(offset, int), "record_offset is an integer")
-    return Event(key, value, _committed_headers(source, int(str(offset)), traceparent))
+    return Event(key, value, committed_headers(source, int(str(offset)), traceparent))
 
 
 def _committed_event(source: Source, accepted: Accepted) -> Event:
-    headers = _committed_headers(source, accepted.offset, accepted.traceparent)
+    headers = committed_headers(source, accepted.offset, accepted.traceparent)
     return Event(accepted.event_key, accepted.event_value, headers)
 
 
-def _committed_headers(source: Source, offset: int, traceparent: object) -> Headers:
+def committed_headers(source: Source, offset: int, traceparent: object) -> Headers:
     """Few headers: each costs a reader microseconds; the rest is inside the event."""
     identity = (envelope.EVENT_ID, str(source.position(offset)).encode())
     if traceparent is None:

@@ -6,7 +6,7 @@ Notes say what holds a partition up and is not ours to heal.
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
@@ -94,5 +94,5 @@ class HealthServer:
 
 
 def now_s() -> float:
-    """Seconds on the monotonic clock that partitions keep their progress by."""
-    return time.monotonic()
+    """Seconds on the event loop's clock, which partitions keep their progress by."""
+    return asyncio.get_running_loop().time()

@@ -114,8 +114,7 @@ class Partition:
         self.why = "assigned by the group"
         self.position = -1
         """Where fetching stands; -1 before the first assignment."""
-        self.progressed_at_s = time.monotonic()
-        self.moved_at_s = self.progressed_at_s
+        self.progressed_at_s = self.moved_at_s = _now_s()
         self._ports = ports
         self._schemas = schema_store
         self._settings = settings
@@ -153,7 +152,7 @@ class Partition:
             legal = state in LEGAL_MOVES[self.state]
             invariant(legal, f"{self.source}: {self.state.value} -> {state.value}")
             level = log.warning if error is not None else log.info
-            self.moved_at_s = time.monotonic()
+            self.moved_at_s = _now_s()
             level("partition_state", partition=str(self.source), state=state.value, why=why)
         self.state, self.why = state, why
         self._ports.observer.partition_state(self.source, state.value)
@@ -433,8 +432,7 @@ class Partition:
             await steps.emit(ownership.emitter, ownership.deployment, self.source, persisted)
         spent_s = time.perf_counter() - started_s
         self._ports.observer.emitted(self.source, persisted, from_database=False, spent_s=spent_s)
-        self.progressed_at_s = time.monotonic()
-        self.moved_at_s = self.progressed_at_s
+        self.progressed_at_s = self.moved_at_s = _now_s()
         self._lost_in_a_row = 0
         self._backoff.reset()
 
@@ -456,6 +454,11 @@ def _is_cancelled() -> bool:
     """Whether the running task itself was cancelled, not only what it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _now_s() -> float:
+    """Seconds on the event loop's clock, by which every wait of a partition is measured too."""
+    return asyncio.get_running_loop().time()
 
 
 def halves(part: DecidedBatch) -> list[DecidedBatch]:

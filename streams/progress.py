@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -11,6 +12,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -37,10 +39,15 @@ def download_progress(console: Console) -> Iterator[Callable[[str, int, int], No
         yield report
 
 
+class RecordReport(Protocol):
+    """What `record_progress` is told."""
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        """How many are done by now and, once that is known, of how many."""
+
+
 @contextmanager
-def record_progress(
-    console: Console, what: str, total: int | None
-) -> Iterator[Callable[[int], None]]:
+def record_progress(console: Console, what: str, total: int | None) -> Iterator[RecordReport]:
     """A bar for records: call it with how many are done by now."""
     columns = (
         TextColumn("{task.description}"),
@@ -52,27 +59,59 @@ def record_progress(
     with Progress(*columns, console=console) as bars:
         task = bars.add_task(what, total=total)
 
-        def report(done: int) -> None:
-            bars.update(task, completed=done)
+        def report(done: int, total: int | None = None) -> None:
+            bars.update(task, completed=done, total=total)
 
         yield report
 
 
 @contextmanager
-def byte_progress(console: Console, what: str) -> Iterator[Callable[[int, int, int], None]]:
-    """A bar for files: call it with (bytes read, bytes in all, records acknowledged by now)."""
+def byte_progress(console: Console) -> Iterator[Callable[[str, int, int, int], None]]:
+    """Bars for files, one for each thing that is done to them: call it with (what, bytes read,
+    bytes in all, records done by now); a bar is shown on first use."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
         TextColumn("{task.fields[records]} records"),
+        TextColumn("{task.fields[per_s]}/s"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bars:
-        task = bars.add_task(what, total=None, records=0)
+        tasks: dict[str, TaskID] = {}
 
-        def report(read_bytes: int, total_bytes: int, records: int) -> None:
-            bars.update(task, completed=read_bytes, total=total_bytes, records=records)
+        def report(what: str, read_bytes: int, total_bytes: int, records: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total_bytes, records=0, per_s=0)
+            elapsed_s = bars.tasks[tasks[what]].elapsed or 0
+            bars.update(
+                tasks[what],
+                completed=read_bytes,
+                total=total_bytes,
+                records=records,
+                per_s=round(records / max(elapsed_s, 1)),
+            )
+
+        yield report
+
+
+@contextmanager
+def offset_progress(console: Console, what: str) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar for ranges: call it with (offsets passed, offsets in all, records written by now)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("offsets, {task.fields[records]} records, {task.fields[rate]}/s"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task(what, total=None, records=0, rate=0)
+
+        def report(passed: int, total: int, records: int) -> None:
+            rate = int(passed / max(bars.tasks[0].elapsed or 0, 1))
+            bars.update(task, completed=passed, total=total, records=records, rate=rate)
 
         yield report

@@ -108,6 +108,17 @@ class Settings(BaseSettings):
     )
     http_host: str = Field("127.0.0.1", description="Where /live, /ready and /metrics listen.")
     http_port: int = Field(8080, ge=0, le=65535, description="0 takes a free port.")
+    scorer_id: str = Field(
+        "weighbridge-scorer",
+        min_length=1,
+        description="The scorer's consumer group; its topics and table begin with it.",
+    )
+    scorer_weights: Path | None = Field(
+        None, description="CSV file of the scorer's weights. Unset: the shipped example."
+    )
+    scorer_http_port: int = Field(
+        6066, ge=1, le=65535, description="Where the scorer shows /score/<unit>/."
+    )
     log_format: Literal["console", "json"] = Field("console", description="Form of log lines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least level logged."

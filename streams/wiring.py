@@ -55,7 +55,7 @@ def owner_dsn(settings: Settings) -> str:
         return settings.postgres_owner_dsn.get_secret_value()
     hint = "WEIGHBRIDGE_POSTGRES_OWNER_DSN (or --owner)"
     if settings.postgres_dsn is not None:
-        message = f"only the schema's owner can migrate: set {hint}"
+        message = f"only the schema's owner can do this: set {hint}"
         raise ConfigurationError(message)
     return _embedded(settings, "owner of PostgreSQL", hint).dsn()
 
@@ -77,6 +77,20 @@ def operator_pool(settings: Settings) -> Pool:
     return Pool(
         PoolSettings(
             dsn=operator_dsn(settings),
+            pool_size=1,
+            application_name="weighbridge-operator",
+            statement_cache_size=settings.statement_cache_size,
+        )
+    )
+
+
+def reading_pool(settings: Settings) -> Pool:
+    """Sessions of whichever role is configured, for commands that only look: the operator's, else
+    the worker's. Raises like `worker_dsn`."""
+    acting = settings.postgres_operator_dsn
+    return Pool(
+        PoolSettings(
+            dsn=worker_dsn(settings) if acting is None else acting.get_secret_value(),
             pool_size=1,
             application_name="weighbridge-operator",
             statement_cache_size=settings.statement_cache_size,

@@ -10,7 +10,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import GroupIdNotFound, NoError, TopicAlreadyExistsError, for_code
 from aiokafka.structs import OffsetAndMetadata
 
 from connectors.errors import BrokerUnavailable, ConfigurationError, Stop
@@ -57,6 +57,28 @@ class KafkaAdmin(LazyClient[AIOKafkaAdminClient]):
             return {}
         offsets = await self._offsets(group, places)
         return {place: found.offset for place, found in offsets.items() if found.offset >= 0}
+
+    async def emitted(
+        self, group: str, places: Sequence[Place]
+    ) -> Mapping[Place, EmittedCursor | None]:
+        """As `committed`, for several partitions at once."""
+        if not places:
+            return {}
+        offsets = await self._offsets(group, places)
+        return {
+            place: EmittedCursor(found.offset, found.metadata) if found.offset >= 0 else None
+            for place, found in offsets.items()
+        }
+
+    async def members(self, group: str) -> int:
+        """How many consumers are in the group now; 0 for a group that does not exist."""
+        what = f"describing group {group}"
+        async with self._call(what) as client:
+            (response,) = await client.describe_consumer_groups([group])
+        ((error_code, _, _, _, _, members, *_),) = response.groups
+        if error_code not in (NoError.errno, GroupIdNotFound.errno):
+            raise translated(what, for_code(error_code)())
+        return len(members)
 
     async def _offsets(
         self, group: str, places: Sequence[Place]
@@ -123,6 +145,15 @@ class KafkaAdmin(LazyClient[AIOKafkaAdminClient]):
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
         async with self._call(f"settings of {', '.join(names)}") as client:
             return _configs(await client.describe_configs(resources))
+
+    async def message_bytes_max(self, names: Sequence[str]) -> Mapping[str, int]:
+        """The largest record batch that each of these topics takes; empty when we may not ask:
+        describing settings needs a right that producing does not."""
+        try:
+            configs = await self.topic_configs(names)
+        except ConfigurationError:
+            return {}
+        return {name: int(config["max.message.bytes"]) for name, config in configs.items()}
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create these topics; returns the names of those that did not exist before."""

@@ -22,17 +22,25 @@ def place_of(error: Exception) -> Place | None:
     return None
 
 
-def cannot_be_read(place: Place, blocked: Blocked, error: Exception) -> str:
-    """A record that no fetch holds, or that aiokafka cannot decode."""
+def too_large(offset: int) -> str:
+    """A record that no fetch holds."""
+    return f"the record at offset {offset} is larger than a fetch"
+
+
+def undecodable(offset: int, error: Exception) -> str:
+    """A record that aiokafka cannot decode."""
+    return (
+        f"the record at or after offset {offset} cannot be decoded ({type(error).__name__}): its "
+        "checksum, its framing or a header's name is broken"
+    )
+
+
+def in_the_way(place: Place, blocked: Blocked, error: Exception) -> str:
+    """What cannot be read, and the way past it."""
     topic, partition = place
+    too_big = isinstance(error, kafka.RecordTooLargeError)
+    what = too_large(blocked.first) if too_big else undecodable(blocked.first, error)
     through = f" --through {blocked.last}" if blocked.last > blocked.first else ""
-    if isinstance(error, kafka.RecordTooLargeError):
-        what = f"the record at offset {blocked.first} is larger than a fetch"
-    else:
-        what = (
-            f"the record at or after offset {blocked.first} cannot be decoded "
-            f"({type(error).__name__}): its checksum, its framing or a header's name is broken"
-        )
     return (
         f"{what}. `weighbridge quarantine add --position {topic}/N/{partition}/{blocked.first}"
         f"{through} --why TEXT` sets it aside (N is the incarnation, 1 unless the topic was "

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from connectors.errors import (
     ClaimRefused,
     ConfigurationError,
-    InvariantViolation,
     StopAll,
     invariant,
 )
@@ -22,12 +21,12 @@ from connectors.postgres.transaction import (
     cursor_of,
     interventions_of,
 )
+from connectors.postgres.verdicts import entries_of
 from schemas.decision_set import CONTRACT_VERSION, DecisionSet
 from schemas.envelope import Source
 from schemas.quarantine import QUARANTINE_COLUMNS
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
 from schemas.verdict import Verdict
-from schemas.verdict_page import Entry, unpack
 
 TAKE_TRIES = 3
 """How often step (b) tries for the cursor row, ending sessions of ours that hold it in between."""
@@ -213,7 +212,7 @@ class PostgresLedger:
         """A stored decision set. Raises `ConfigurationError` when this code cannot read it."""
         async with self._pool.transaction() as session:
             row = await session.fetchrow(query("decision_set"), digest)
-        return _decision_set(digest, row)
+        return stored_decision_set(digest, row)
 
     async def active_decision_set(self) -> DecisionSet:
         """The decision set now in force. Raises `ConfigurationError` as `decision_set` does."""
@@ -221,7 +220,7 @@ class PostgresLedger:
             active = await session.one("an active decision set", query("active_decision_set"))
             digest: bytes = active["digest"]
             row = await session.fetchrow(query("decision_set"), digest)
-        return _decision_set(digest, row)
+        return stored_decision_set(digest, row)
 
     async def set_stop_mark(self, why: str) -> None:
         """Stop every partition of the deployment at its next claim."""
@@ -233,21 +232,11 @@ def _place(source: Source, group: str) -> tuple[str, int, str, int]:
     return source.topic, source.partition, group, source.incarnation
 
 
-def _entries(page: bytes) -> list[Entry]:
-    """The entries of a stored page. Pages are append-only, so one that cannot be read is no fault
-    that heals."""
-    try:
-        return list(unpack(page))
-    except ValueError as error:
-        message = f"a verdict page in the database cannot be read: {error}"
-        raise InvariantViolation(message) from None
-
-
 def _written(page: Row) -> tuple[dict[int, bytes], list[int]]:
     """What a batch wrote: offset to key of its ledger rows, and offsets of its rejects."""
     keys: dict[int, bytes] = {}
     offsets: list[int] = []
-    for entry in _entries(page["page"]):
+    for entry in entries_of(page["page"]):
         if entry.verdict is Verdict.COMMITTED:
             invariant(entry.key is not None, "a committed record has a key")
             keys[entry.offset] = bytes(entry.key or b"")
@@ -256,7 +245,7 @@ def _written(page: Row) -> tuple[dict[int, bytes], list[int]]:
     return keys, offsets
 
 
-def _decision_set(digest: bytes, row: Row | None) -> DecisionSet:
+def stored_decision_set(digest: bytes, row: Row | None) -> DecisionSet:
     """Read a stored set back; it must be one that this code decides by, to the last member."""
     name = digest.hex()[:12]
     if row is None:

@@ -1,6 +1,7 @@
 """Driver vehicle inspection reports: everything that belongs to the record type."""
 
 from schemas.dvir.checks import LEDGER_COLUMNS, RECEIPT_COLUMNS, decide, event_of, identify
+from schemas.dvir.restore import restore
 from schemas.dvir.versions import COMMITTED, FOLDER, RAW
 from schemas.masking import STAMPS_SHOWN, Shown
 from schemas.record_type import RecordType
@@ -73,6 +74,8 @@ RECORD_TYPE = RecordType(
     receipt_columns=RECEIPT_COLUMNS,
     decide=decide,
     event_of=event_of,
+    restore=restore,
     identify=identify,
     shown=SHOWN,
+    observed_fields=("received_at", "inspected_at"),
 )

@@ -268,20 +268,24 @@ def _fit(
         critical,
         dvir.payload,
     )
-    receipts = tuple(
-        (key, ordinal, s.role.value, s.signer_id, s.signed_at, s.receipt)
-        for ordinal, s in enumerate(dvir.signatures)
-    )
     event_value = _event(dvir, unknown_body(unknown_ones), row)
     return Fit(
         key,
         digest,
         row,
-        receipts,
+        receipts_of(dvir, key),
         dvir.units[0].identifier.encode(),
         event_value,
         correlation,
         critical,
+    )
+
+
+def receipts_of(dvir: Dvir, key: bytes) -> tuple[tuple[object, ...], ...]:
+    """The rows of its signatures, in the order of `RECEIPT_COLUMNS`."""
+    return tuple(
+        (key, ordinal, s.role.value, s.signer_id, s.signed_at, s.receipt)
+        for ordinal, s in enumerate(dvir.signatures)
     )
 
 

@@ -2,6 +2,8 @@
 
 from schemas.masking import STAMPS_SHOWN, Shown
 from schemas.payroll.checks import LEDGER_COLUMNS, decide, event_of, identify
+from schemas.payroll.restore import restore
+from schemas.payroll.runs import RUNS, TOTALS
 from schemas.payroll.versions import COMMITTED, FOLDER, RAW
 from schemas.record_type import RecordType
 
@@ -46,6 +48,9 @@ RECORD_TYPE = RecordType(
     receipt_columns=(),
     decide=decide,
     event_of=event_of,
+    restore=restore,
     identify=identify,
     shown=SHOWN,
+    runs=RUNS,
+    totals=TOTALS,
 )

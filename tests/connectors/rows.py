@@ -78,6 +78,7 @@ def _record_type(name: str, own: tuple[str, ...], receipts: tuple[str, ...]) -> 
         receipt_columns=receipts,
         decide=_never,
         event_of=_never,
+        restore=_never,
         identify=_never,
         shown=Shown(frozenset(), message_key=False),
     )

@@ -32,6 +32,9 @@ from tests.connectors.rows import (
     refused,
     write_batch,
 )
+from tests.simulation.database import SimulatedLedger
+from tests.simulation.plan import Plan
+from tests.simulation.world import World as Simulation
 
 SOURCE = PAYROLL_SOURCE
 
@@ -79,6 +82,13 @@ class MemoryWorld:
         self.ledger.tables.holds.add(position)
 
 
+class SimulatedWorld(MemoryWorld):
+    def __init__(self) -> None:
+        world = Simulation(Plan.of(0))
+        world.over = True  # no faults, no latency
+        self.ledger = SimulatedLedger(world, PAYROLL)
+
+
 class PostgresWorld:
     def __init__(self, pool: Pool, owner: asyncpg.Connection) -> None:
         self.ledger = PostgresLedger(pool, PAYROLL)
@@ -104,16 +114,19 @@ class PostgresWorld:
         )
 
 
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.services)])
+IN_PROCESS = {"memory": MemoryWorld, "simulated": SimulatedWorld}
+
+
+@pytest.fixture(params=[*IN_PROCESS, pytest.param("postgres", marks=pytest.mark.services)])
 def backing(request: pytest.FixtureRequest) -> object:
-    """None for memory, else a database: asked for only when it is needed."""
-    return request.getfixturevalue("database") if request.param == "postgres" else None
+    """A kind of world in this process, else a database: asked for only when it is needed."""
+    return IN_PROCESS.get(request.param) or request.getfixturevalue("database")
 
 
 @pytest.fixture
 async def world(backing: Any) -> AsyncIterator[World]:
-    if backing is None:
-        yield MemoryWorld()
+    if backing in IN_PROCESS.values():
+        yield backing()
         return
     owner = await asyncpg.connect(backing.owner_dsn)
     async with Pool(PoolSettings(backing.worker_dsn, pool_size=4)) as pool:

@@ -37,6 +37,8 @@ APPEND_ONLY = [
     "payroll_ledger",
     "position_hold",
     "quarantine",
+    "resubmission",
+    "resubmission_sent",
     "retired_key",
     "stop_mark",
     "verdict_page",
@@ -70,14 +72,22 @@ async def filled(database: Any) -> Any:
     await owner.execute(
         "INSERT INTO retired_key VALUES ('payroll', $1, $2, 1, 0, 44)", key_of("old"), bytes(32)
     )
-    await owner.execute(
-        "INSERT INTO operations (act, who, target) VALUES ('dismiss', 'someone', 'a/1/0/1')"
+    number = await owner.fetchval(
+        "INSERT INTO operations (act, who, target) VALUES ('dismiss', 'someone', 'a/1/0/1') "
+        "RETURNING number"
     )
+    await owner.execute(
+        "INSERT INTO resubmission (number, topic, incarnation, partition, record_offset, digest, "
+        "attempt, to_partition, corrected) SELECT $1, topic, incarnation, partition, "
+        "record_offset, raw_digest, 2, 0, false FROM quarantine",
+        number,
+    )
+    await owner.execute("INSERT INTO resubmission_sent VALUES ($1, 1, 0, 2)", number)
     await owner.execute(
         "INSERT INTO partition_pause (topic, partition, consumer_group, why) "
         "VALUES ('a', 0, 'g', 'w')"
     )
-    await owner.execute("INSERT INTO position_hold VALUES ('a', 1, 0, 7, 1)")
+    await owner.execute("INSERT INTO position_hold VALUES ('a', 1, 0, 7, $1)", number)
     await owner.close()
     return database
 

@@ -23,14 +23,19 @@ from schemas.record_type import RecordType
 from schemas.record_types import RECORD_TYPES
 from schemas.verdict import Accepted, Decided
 from streams.decide import decide_batch
+from tests.contracts.restoring import restores
 
 TYPES = [pytest.param(record_type, id=name) for name, record_type in RECORD_TYPES.items()]
 MUTATIONS = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 
 
+def _source(record_type: RecordType) -> Source:
+    return Source(record_type.raw_topic, 3)
+
+
 def _decide(record_type: RecordType, value: bytes | None, headers: Headers = ()) -> Decided:
     record = Record(7, value, NO_TIMESTAMP, None, headers)
-    source = Source(record_type.raw_topic, 3)
+    source = _source(record_type)
     (found,) = decide_batch([record], record_type, source, DecisionSet(), {})
     return found
 
@@ -49,6 +54,9 @@ def _lawful(record_type: RecordType, value: bytes | None, headers: Headers = ())
         assert found.reason is not Reason.PROCESSING_ERROR, found.violations
         assert 0 < len(found.violations) <= 8
         assert all(storable_text(v.path + v.rule) for v in found.violations)
+    restores(
+        record_type, Record(7, value, NO_TIMESTAMP, None, headers), _source(record_type), found
+    )
     return found
 
 

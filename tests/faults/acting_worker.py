@@ -1,8 +1,9 @@
-"""A worker that harms itself: `python -m tests.faults.acting_worker ACT NTH`.
+"""A worker that harms itself: `python -m tests.faults.acting_worker ACT NTH [COMMAND ...]`.
 
-It is the real `weighbridge worker` with one function wrapped, so that the process is killed or
-stopped at an exact point of the protocol, the NTH time it passes there. The rest of its settings
-come from the environment, as for the real command. Prints `acting ACT` to standard output first.
+It is the real `weighbridge worker`, or another command, with one function wrapped, so that the
+process is killed or stopped at an exact point of the protocol, the NTH time it passes there. The
+rest of its settings come from the environment, as for the real command. Prints `acting` to standard
+output first.
 """
 
 from __future__ import annotations
@@ -149,5 +150,5 @@ POINTS: dict[str, Callable[[int], None]] = {
 if __name__ == "__main__":
     act_name, nth = sys.argv[1], int(sys.argv[2])
     POINTS[act_name](nth)
-    sys.argv = ["weighbridge", "worker", *sys.argv[3:]]
+    sys.argv = ["weighbridge", *(sys.argv[3:] or ["worker"])]
     main()
