@@ -165,6 +165,7 @@ async def _adopt(
     emitter = ports.make_emitter(source)
     try:
         await emitter.start()
+        emitted = await emitter.committed()  # before D, as assignment does
         token = secrets.token_bytes(16)
         deployment = await ledger.deployment()
         cursor = await ledger.take(source.topic, source.partition, ports.group, token)
@@ -172,7 +173,6 @@ async def _adopt(
             message = f"{source}: the cursor row has changed under this command; run it again"
             raise Stop(message)
         begins = offset_metadata(deployment, source.incarnation + 1, 0)
-        emitted = await emitter.committed()
         if emitted is None or emitted.metadata == begins:
             owed_from = await _by_outputs(ports, reader, cursor)
         else:

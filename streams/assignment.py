@@ -49,14 +49,14 @@ class Log(Protocol):
 
 
 class LogLooker(Log, Protocol):
-    """What is asked of a raw topic's log; `connectors.kafka.log_access` implements it."""
+    """The same, and whose it is; `connectors.kafka.log_access` implements it."""
 
     async def cluster_id(self) -> str:
         """The Kafka cluster's id. Raises `BrokerUnavailable`."""
 
 
 class LogReader(LogLooker, Protocol):
-    """The same, and the consumer that reads it; `connectors.kafka.source` implements it."""
+    """What assignment asks of a raw topic's log; `connectors.kafka.source` implements it."""
 
     def seek(
         self, topic: str, partition: int, offset: int, aside: frozenset[int] = frozenset()
@@ -280,7 +280,7 @@ async def recognise(log_reader: Log, cursor: Cursor) -> None:
 
 
 async def check_last_record(log_reader: Log, cursor: Cursor, log_start: int) -> None:
-    """Raises `Stop` unless the last decided record is still itself, or has aged out."""
+    """Raises `LogReplaced` unless the last decided record is still itself, or has aged out."""
     source, last = cursor.source, cursor.last
     if last is None or last.offset < log_start:
         return

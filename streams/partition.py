@@ -450,15 +450,15 @@ class Partition:
         return ownership
 
 
-def _now_s() -> float:
-    """Seconds on the event loop's clock, by which every wait of a partition is measured too."""
-    return asyncio.get_running_loop().time()
-
-
 def _is_cancelled() -> bool:
     """Whether the running task itself was cancelled, not only what it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _now_s() -> float:
+    """Seconds on the event loop's clock, by which every wait of a partition is measured too."""
+    return asyncio.get_running_loop().time()
 
 
 def halves(part: DecidedBatch) -> list[DecidedBatch]:

@@ -363,7 +363,7 @@ class KafkaSource(LogAccess):
             return
         records, position = blocked.passed(reading.aside, type(error).__name__)
         if position == blocked.first:
-            self._stop(place, unreadable.cannot_be_read(place, blocked, error))
+            self._stop(place, unreadable.in_the_way(place, blocked, error))
         self._member().seek(TopicPartition(*place), position)
         reading.cautious = False
         reading.add(records, position, time.monotonic())

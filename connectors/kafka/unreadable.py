@@ -35,14 +35,12 @@ def undecodable(offset: int, error: Exception) -> str:
     )
 
 
-def cannot_be_read(place: Place, blocked: Blocked, error: Exception) -> str:
-    """A record that keeps its partition from going on, and the way past it."""
+def in_the_way(place: Place, blocked: Blocked, error: Exception) -> str:
+    """What cannot be read, and the way past it."""
     topic, partition = place
+    too_big = isinstance(error, kafka.RecordTooLargeError)
+    what = too_large(blocked.first) if too_big else undecodable(blocked.first, error)
     through = f" --through {blocked.last}" if blocked.last > blocked.first else ""
-    if isinstance(error, kafka.RecordTooLargeError):
-        what = too_large(blocked.first)
-    else:
-        what = undecodable(blocked.first, error)
     return (
         f"{what}. `weighbridge quarantine add --position {topic}/N/{partition}/{blocked.first}"
         f"{through} --why TEXT` sets it aside (N is the incarnation, 1 unless the topic was "

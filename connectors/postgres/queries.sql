@@ -420,6 +420,7 @@ WHERE NOT EXISTS (
 )
 ORDER BY place
 RETURNING number
+
 -- name: heal_limits
 -- `heal` is one long transaction: it as a whole has no limit, its waits have. It is idle while it
 -- looks for the first event of a range.

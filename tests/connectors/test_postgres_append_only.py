@@ -87,7 +87,7 @@ async def filled(database: Any) -> Any:
         "INSERT INTO partition_pause (topic, partition, consumer_group, why) "
         "VALUES ('a', 0, 'g', 'w')"
     )
-    await owner.execute("INSERT INTO position_hold VALUES ('a', 1, 0, 7, 1)")
+    await owner.execute("INSERT INTO position_hold VALUES ('a', 1, 0, 7, $1)", number)
     await owner.close()
     return database
 

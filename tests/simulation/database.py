@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from connectors.errors import ClaimRefused, DatabaseUnavailable, InfrastructureError, invariant
 from connectors.memory import MemoryLedger, Tables, _holder, _interventions
-from connectors.ports import Claim, Cursor, Interventions, OwedBatch, Page, Written
+from connectors.ports import Claim, Cursor, OwedBatch, Page, Written
 from connectors.postgres.pool import _wait
 from schemas.decision_set import DecisionSet
 from schemas.envelope import Source
@@ -49,8 +49,8 @@ class Session:
     quarantine: list[tuple[object, ...]] = field(default_factory=list)
     cursor: Cursor | None = None
     page: Page | None = None
+    pause: str | None = None
     active: bytes = b""
-    paused: str | None = None
     process: Process | None = None
 
 
@@ -258,14 +258,14 @@ class SimulatedLedger(MemoryLedger):
             tables.receipts += accepted.receipts
         for row in session.quarantine:
             self._quarantine(tables, row)
-        if session.paused is not None:
-            tables.pauses.setdefault(key, session.paused)
         if session.page is not None and session.cursor is not None:
             if self.owners[key] is not session.process:
                 self.world.fail(f"{source}: a former owner has written")
             page_key = (source.topic, source.incarnation, source.partition, group)
             tables.pages.setdefault(page_key, []).append(session.page)
             tables.cursors[key] = session.cursor
+            if session.pause is not None:
+                tables.pauses.setdefault(key, session.pause)
             self.commits.append(Commit(source, session.page, session.active))
             self.world.note(
                 f"committed: {source} batch {session.page.batch_number} "
@@ -304,12 +304,6 @@ class SimulatedLedger(MemoryLedger):
             return await super(SimulatedLedger, self).batch_end(source, group, batch_number)
 
         return await self.world.ask("database", "batch_end", read)
-
-    async def interventions(self, source: Source, group: str) -> Interventions:
-        async def read() -> Interventions:
-            return await super(SimulatedLedger, self).interventions(source, group)
-
-        return await self.world.ask("database", "interventions", read)
 
     async def decision_set(self, digest: bytes) -> DecisionSet:
         async def read() -> DecisionSet:
@@ -423,7 +417,7 @@ class SimulatedTransaction:
 
     async def pause(self, why: str) -> None:
         def insert() -> None:
-            self.session.paused = why
+            self.session.pause = why
 
         await self._statement("pause", insert)
 
