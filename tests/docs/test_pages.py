@@ -50,16 +50,17 @@ class Reader:
 
     def start(self, text: str) -> subprocess.Popen[str]:
         """Type a command that keeps running."""
-        process = subprocess.Popen(
-            ["/bin/bash", "-c", f"exec {text}"],
-            cwd=self._folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=(self._folder / f"background-{len(self._running)}.log").open("w"),
-            text=True,
-            start_new_session=True,
-        )
+        with (self._folder / f"background-{len(self._running)}.log").open("w") as log:
+            process = subprocess.Popen(
+                ["/bin/bash", "-c", f"exec {text}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
         self._running.append(process)
         return process
 
@@ -110,6 +111,7 @@ def reader(services: Services, database: Database, tmp_path: Path) -> Iterator[R
             "kafka_bootstrap": services.bootstrap,
             "postgres_dsn": database.worker_dsn,
             "postgres_operator_dsn": database.operator_dsn,
+            "postgres_owner_dsn": database.owner_dsn,
             "group": group,
             "session_timeout_ms": 6_000,
             "http_port": 0,
