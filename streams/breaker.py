@@ -35,7 +35,7 @@ class BreakerPolicy:
     """How many of the newest records are looked at; a chunk counts as one."""
     percent: int = 50
     """Share of them, in whole percent, that may not be turned away."""
-    counted_min: int = 200
+    counted_min: int = 1_000
     """With fewer in the window nothing is said of a share."""
 
     def __post_init__(self) -> None:

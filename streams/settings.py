@@ -99,7 +99,7 @@ class Settings(BaseSettings):
         50, ge=1, le=100, description="Share of rejects among them that pauses a partition."
     )
     breaker_counted_min: int = Field(
-        200, ge=1, description="With fewer records than this the breaker says nothing."
+        1_000, ge=1, description="With fewer records than this the breaker says nothing."
     )
     shutdown_deadline_s: float = Field(20.0, gt=0, description="How long a graceful stop may take.")
 
