@@ -95,10 +95,12 @@ def sweep() -> None:
     """End servers of test sessions that were killed, and remove their data."""
     for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
         # One that is younger may belong to a session that has not taken its lock yet.
-        if time.time() - folder.stat().st_mtime < YOUNG_S:
-            continue
         try:
+            if time.time() - folder.stat().st_mtime < YOUNG_S:
+                continue
             EmbeddedServices(folder).end_leftovers()
+        except FileNotFoundError:
+            continue  # Another session has just removed it.
         except ConfigurationError:
             continue  # A session that runs now.
         shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
+from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import KafkaSettings
 from schemas import envelope
 from schemas.decision_set import DecisionSet
@@ -101,10 +102,18 @@ async def transaction(
     *,
     commit: bool = True,
 ) -> None:
-    """In one transaction, which leaves a marker behind the records."""
+    """In one transaction, which leaves a marker behind the records; returns when it can be read.
+
+    A broker answers a commit before the marker is written, up to which a reader may go.
+    """
     async with producer(
         settings, transactional_id=f"tx/{topic}/{partition}", linger_ms=5
     ) as client:
         await client.begin_transaction()
         await send(client, topic, partition, all_)
         await (client.commit_transaction() if commit else client.abort_transaction())
+    async with KafkaLog(settings) as log:
+        held = await log.log_range(topic, partition)
+        while held.last_stable_offset < held.end_offset:
+            await asyncio.sleep(0.02)
+            held = await log.log_range(topic, partition)
