@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lock clean $(VENV)
+.PHONY: help demo test nightly check format lock clean $(VENV)
 
 help: ## Say what there is.
 	@awk -F ':.*## ' '/^[a-z.$$()A-Z]+:.*## / {sub(/\$$\(VENV\)/, "$(VENV)", $$1); printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ demo: $(STAMP) ## 25,000 records through real Kafka and PostgreSQL, with a crash
 
 test: $(STAMP) ## The whole suite, on real servers.
 	$(BIN)/python -m pytest
+
+nightly: $(STAMP) ## What takes minutes: simulations and fuzzing over thousands of seeds.
+	$(BIN)/python -m pytest --nightly -m nightly
 
 check: $(STAMP) ## Format, lint, types, and the tests that need no servers.
 	$(BIN)/ruff format --check .

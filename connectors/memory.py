@@ -26,6 +26,7 @@ from connectors.ports import (
     Cursor,
     EmittedCursor,
     Fetched,
+    Interventions,
     LogRange,
     OwedBatch,
     Page,
@@ -33,7 +34,7 @@ from connectors.ports import (
 )
 from schemas.avro_strict import AvroSchema, SchemaRef
 from schemas.decision_set import DecisionSet
-from schemas.envelope import RawRecord, Record, Source
+from schemas.envelope import Position, RawRecord, Record, Source
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
 from schemas.verdict import Accepted, Event, Holder, Refused, Verdict
 from schemas.verdict_page import unpack
@@ -106,7 +107,13 @@ class MemoryBroker:
                 return record
         return None
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
+    def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        aside: frozenset[int] = frozenset(),  # noqa: ARG002 - every record here can be read
+    ) -> None:
         """Remember where reading goes on."""
         self.positions[topic, partition] = offset
 
@@ -180,6 +187,8 @@ class Tables:
     receipts: list[tuple[object, ...]] = field(default_factory=list)
     quarantine: dict[tuple[str, int, int, int], tuple[object, ...]] = field(default_factory=dict)
     pages: dict[tuple[str, int, int, str], list[Page]] = field(default_factory=dict)
+    pauses: dict[tuple[str, int, str], str] = field(default_factory=dict)
+    holds: set[Position] = field(default_factory=set)
 
     def copy(self) -> Tables:
         """A snapshot: what a transaction works on, or a backup that a test sets back to."""
@@ -190,6 +199,8 @@ class Tables:
             list(self.receipts),
             dict(self.quarantine),
             {key: list(pages) for key, pages in self.pages.items()},
+            dict(self.pauses),
+            set(self.holds),
         )
 
 
@@ -309,6 +320,11 @@ class MemoryLedger:
                 return page.next_offset
         return None
 
+    async def interventions(self, source: Source, group: str) -> Interventions:
+        """Pause and holds."""
+        cursor = self.tables.cursors.get((source.topic, source.partition, group))
+        return Interventions() if cursor is None else _interventions(self.tables, cursor, group)
+
     async def decision_set(self, digest: bytes) -> DecisionSet:
         """A stored set."""
         if digest not in self.sets:
@@ -340,7 +356,8 @@ class MemoryTransaction:
         self.ledger.hook("claim")
         await asyncio.sleep(0)
         cursor = self.ledger.check_claim(self.source, self.group, token, begin)
-        return Claim(cursor, self.ledger.active.digest)
+        interventions = _interventions(self.work, cursor, self.group)
+        return Claim(cursor, self.ledger.active.digest, interventions)
 
     async def probe(self, keys: Sequence[bytes]) -> Mapping[bytes, Holder]:
         """Which keys are held."""
@@ -378,6 +395,10 @@ class MemoryTransaction:
             invariant(place not in self.work.quarantine, "a position has one verdict (G1)")
             self.work.quarantine[place] = row
 
+    async def pause(self, why: str) -> None:
+        """Pause the partition."""
+        self.work.pauses.setdefault((self.source.topic, self.source.partition, self.group), why)
+
     async def finish(self, page: Page) -> None:
         """Page, counts and D."""
         self.ledger.hook("finish")
@@ -395,6 +416,18 @@ class MemoryTransaction:
             emitted_offset=page.emitted_offset,
             counts=cursor.counts + page.counts,
         )
+
+
+def _interventions(tables: Tables, cursor: Cursor, group: str) -> Interventions:
+    source = cursor.source
+    return Interventions(
+        tables.pauses.get((source.topic, source.partition, group)),
+        frozenset(
+            held.offset
+            for held in tables.holds
+            if held == source.position(held.offset) and held.offset >= cursor.next_offset
+        ),
+    )
 
 
 def _holder(row: Sequence[object], topic: str) -> Holder:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from schemas.avro_strict import AvroSchema, SchemaRef
 from schemas.decision_set import DecisionSet
-from schemas.envelope import RawRecord, Source
+from schemas.envelope import RawRecord, Record, Source
 from schemas.verdict import Accepted, Event, Holder, Refused, Settled
 
 # --- Kafka: reading -------------------------------------------------------------------------------
@@ -28,6 +28,17 @@ class Fetched:
     next_offset: int
     """The position after it; beyond the last record where markers or aborted records follow."""
     records: Sequence[RawRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Unread(Record):
+    """What stands for a record that cannot be read, at an offset that an operator set aside.
+
+    Its bytes are those that could be had without checking them, or none.
+    """
+
+    why: str = ""
+    """What stood in the way, without any value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +155,24 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
+class Interventions:
+    """What keeps a partition, or single positions of it, from going on; read at assignment and at
+    every claim."""
+
+    pause: str | None = None
+    """Why the partition is paused, until an operator resumes it."""
+    holds: frozenset[int] = frozenset()
+    """Offsets from D on that an operator set aside."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What the claim of a batch found (start of step 3)."""
 
     cursor: Cursor
     active_decision_set: bytes
     """Digest of the decision set now in force."""
+    interventions: Interventions = Interventions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +227,9 @@ class LedgerTransaction(Protocol):
     async def write_quarantine(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Write quarantine rows, in the order of `schemas.quarantine.QUARANTINE_COLUMNS`."""
 
+    async def pause(self, why: str) -> None:
+        """Pause the partition from the next claim on, for whichever worker owns it."""
+
     async def finish(self, page: Page) -> None:
         """Store the verdict page, add to the counts and move D. Last call before the commit."""
 
@@ -257,6 +283,9 @@ class Ledger(Protocol):
     async def batch_end(self, source: Source, group: str, batch_number: int) -> int | None:
         """Where the batch of this number ended; None if there is no such page."""
 
+    async def interventions(self, source: Source, group: str) -> Interventions:
+        """What keeps the partition, or positions of it, from going on now."""
+
     async def decision_set(self, digest: bytes) -> DecisionSet:
         """A stored decision set. Raises `ConfigurationError` when this code cannot read it."""
 
@@ -288,6 +317,7 @@ __all__ = [
     "EmittedCursor",
     "Emitter",
     "Fetched",
+    "Interventions",
     "LastRecord",
     "Ledger",
     "LedgerTransaction",
@@ -296,5 +326,6 @@ __all__ = [
     "Page",
     "SchemaStore",
     "Settled",
+    "Unread",
     "Written",
 ]

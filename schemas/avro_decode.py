@@ -5,7 +5,8 @@ longer than the message until memory runs out, items that take no bytes by the m
 scale of whoever wrote a decimal. Here bytes that are not this schema's are `malformed_avro`, and
 text that is none is `encoding`; legal bytes whose value no contract can take become `Unfit`, for
 the contract to refuse (Avro 1.12 specification, "Binary Encoding"). Every item of an array or map
-takes a byte at least, so work and memory are bounded by the length of the value. Pure.
+takes a byte at least, and a schema of many values that take none reads no record (`idle_values`),
+so work and memory are bounded by the length of the value. Pure.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ Decode = Callable[[bytes, int], tuple[Any, int]]
 """From a value and where to begin in it, to what stands there and where it ends."""
 
 _VARINT_BYTES_MAX = 10
+IDLE_VALUES_MAX = 32
+"""Values in one record that may take no byte: nulls that can be nothing else say nothing."""
 _DECIMAL_DIGITS_MAX = 1_000
 """A schema may not declare a longer decimal: its bound alone would take time and memory."""
 _EXACT = Context(prec=_DECIMAL_DIGITS_MAX)
@@ -179,7 +182,7 @@ def _union(branches: Sequence[Decode]) -> Decode:
 
 
 def _record(schema: Mapping[str, Any], named: dict[str, Decode]) -> Decode:
-    fields: list[tuple[str, Decode]] = []
+    fields: list[tuple[Any, Decode]] = []
 
     def decode(data: bytes, at: int) -> tuple[dict[str, Any], int]:
         found: dict[str, Any] = {}
@@ -192,8 +195,9 @@ def _record(schema: Mapping[str, Any], named: dict[str, Decode]) -> Decode:
 
     _remember(schema, named, decode)
     fields += [(field["name"], compile_decoder(field["type"], named)) for field in schema["fields"]]
-    if len({name for name, _ in fields}) != len(fields):
-        message = "a record has a field twice"
+    names = {name for name, _ in fields if isinstance(name, str) and name}
+    if len(names) != len(fields):
+        message = "a record has a field twice, or one without a name"
         raise ValueError(message)
     return decode
 
@@ -279,6 +283,40 @@ def _fixed(size: object) -> Decode:
     return decode
 
 
+def idle_values(schema: Any) -> int:  # noqa: ANN401 - decoded JSON
+    """The most values that any record of a parsed schema holds, with those of records inside it,
+    that take no byte. Records of records of nulls would fill memory from a value of five bytes."""
+    known: dict[str, tuple[int, bool]] = {}
+
+    def of(kind: Any) -> tuple[int, bool]:  # noqa: ANN401 - decoded JSON
+        """How many there are in a value of this type, and whether the value takes any byte."""
+        if isinstance(kind, str):
+            return known.get(kind, (1, False) if kind == "null" else (0, True))
+        if isinstance(kind, list):
+            return apart(kind)
+        inner = kind["type"]
+        if inner in {"record", "error"}:
+            known[kind["name"]] = (0, True)  # for a record inside itself, which can have no end
+            found = [of(field["type"]) for field in kind["fields"]]
+            takes = any(taking for _, taking in found)
+            known[kind["name"]] = (sum(idle for idle, _ in found) or int(not takes), takes)
+            return known[kind["name"]]
+        if inner in {"array", "map"}:
+            return apart([kind.get("items", kind.get("values"))])
+        if inner == "fixed":
+            known[kind["name"]] = (0, True) if kind["size"] else (1, False)
+            return known[kind["name"]]
+        return (0, True) if inner == "enum" else of(inner)
+
+    def apart(kinds: Sequence[Any]) -> tuple[int, bool]:
+        """Types behind a branch, an item or a key, which takes a byte: they count by themselves."""
+        for kind in kinds:
+            of(kind)
+        return 0, True
+
+    return max(idle for idle, _ in [of(schema), *known.values()])
+
+
 # --- Logical types --------------------------------------------------------------------------------
 
 
@@ -314,8 +352,9 @@ _TICKS = {
 }
 
 
-def _decimal(precision: int, scale: int) -> Callable[[bytes], Decimal | Unfit]:
-    if not 0 <= scale <= precision <= _DECIMAL_DIGITS_MAX:
+def _decimal(precision: Any, scale: Any) -> Callable[[bytes], Decimal | Unfit]:  # noqa: ANN401 - decoded JSON
+    whole = type(precision) is type(scale) is int
+    if not whole or not 0 <= scale <= precision <= _DECIMAL_DIGITS_MAX:
         message = f"a decimal has at most {_DECIMAL_DIGITS_MAX} digits"
         raise ValueError(message)
     bound = 10**precision

@@ -22,7 +22,7 @@ from fastavro.schema import (
     to_parsing_canonical_form,
 )
 
-from schemas.avro_decode import AvroFault, compile_decoder
+from schemas.avro_decode import IDLE_VALUES_MAX, AvroFault, compile_decoder, idle_values
 from schemas.json_strict import DEPTH_MAX, depth_of, storable_text, texts
 from schemas.reasons import Reason
 
@@ -58,7 +58,7 @@ def schema_ref(value: bytes) -> SchemaRef | None:
 class AvroSchema:
     """A schema, its fingerprint and its compiled strict decoder. Equal texts are equal schemas."""
 
-    __slots__ = ("_decode", "fingerprint", "parsed", "text")
+    __slots__ = ("_decode", "_idle", "fingerprint", "parsed", "text")
 
     def __init__(self, text: str) -> None:
         message = "not an Avro schema"
@@ -69,6 +69,7 @@ class AvroSchema:
             canonical = to_parsing_canonical_form(plain)
             self.parsed: Any = parse_schema(plain)
             self._decode = compile_decoder(self.parsed, {})
+            self._idle = idle_values(self.parsed)
         except (*_NO_SCHEMA, RecursionError):
             raise ValueError(message) from None
         self.text = text
@@ -96,6 +97,9 @@ class AvroSchema:
 
         Raises `AvroFault`.
         """
+        if self._idle > IDLE_VALUES_MAX:
+            rule = f"a schema with at most {IDLE_VALUES_MAX} values in a record that take no byte"
+            raise AvroFault(Reason.MALFORMED_AVRO, rule)
         try:
             decoded, end = self._decode(value, begin)
         except RecursionError:

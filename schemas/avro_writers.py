@@ -68,8 +68,9 @@ def _named(schema: Any) -> dict[str, Any]:  # noqa: ANN401 - decoded JSON
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            if isinstance(one.get("type"), str) and one["type"] in _NAMED and "name" in one:
-                found[one["name"]] = one
+            kind, name = one.get("type"), one.get("name")
+            if isinstance(kind, str) and kind in _NAMED and isinstance(name, str):
+                found[name] = one
             waiting += one.values()
         elif isinstance(one, list):
             waiting += one

@@ -45,6 +45,24 @@ RAW_DIGEST = "wb-raw-digest"
 AUDIT_INDEX = "wb-audit-index"
 SAFETY = "wb-safety"
 TRUNCATED = "wb-truncated"
+OURS = frozenset(
+    {
+        EVENT_ID,
+        REASON,
+        DETAIL,
+        POSITION,
+        KEY,
+        TIMESTAMP,
+        ATTEMPT,
+        QUARANTINE_ID,
+        DECISION_SET,
+        RAW_DIGEST,
+        AUDIT_INDEX,
+        SAFETY,
+        TRUNCATED,
+    }
+)
+"""The `wb-*` headers that only the gate sets."""
 
 NO_TIMESTAMP = -1
 """Kafka's own value for a record without a timestamp."""

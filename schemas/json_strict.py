@@ -132,12 +132,14 @@ def _diagnose_text(text: str) -> JsonFault:
     return JsonFault(Reason.MALFORMED_JSON, "JSON as in RFC 8259")
 
 
-def _members(members: list[tuple[str, object]], duplicates: list[bool]) -> dict[str, object]:
+def _members(members: list[tuple[str, object]], duplicates: list[bool]) -> object:
+    """A decoded object, to look for texts in; where a name repeats, everything in it, once: with
+    anything twice, the work would double with every level of nesting."""
     found = dict(members)
-    if len(found) != len(members):
-        duplicates.append(True)
-        return {**found, "": [value for _, value in members]}
-    return found
+    if len(found) == len(members):
+        return found
+    duplicates.append(True)
+    return [*found, *(value for _, value in members)]
 
 
 def _no_constant(_: str) -> NoReturn:

@@ -33,10 +33,11 @@ class Shown:
             return {name: self._masked(inner, f"{path}.{name}") for name, inner in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._masked(inner, f"{path}[]") for inner in value]
-        return value if self._shows(path) else MASK
+        return value if self.shows(path) else MASK
 
-    def _shows(self, path: str) -> bool:
-        """A list of plain values is listed by its own name: `flags` shows `flags[]`."""
+    def shows(self, path: str) -> bool:
+        """Whether values at a path are shown. A list of plain values is listed by its own name:
+        `flags` shows `flags[]`."""
         return path in self.fields or path.removesuffix("[]") in self.fields
 
 

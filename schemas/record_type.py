@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from schemas.canonical import CANONICAL_VERSION
 from schemas.decision_set import DecisionSet
 from schemas.masking import Shown
 from schemas.reasons import Reason
+from schemas.totals import Totals
 from schemas.verdict import Violation
 
 if TYPE_CHECKING:
@@ -150,6 +152,23 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True)
+class Runs:
+    """How the records of a type belong to runs whose totals are controlled; see `schemas.chunk`.
+
+    Each function is pure, takes members as decoded, and never raises for what a record can hold.
+    """
+
+    field: str
+    """The field that names the run."""
+    run_of: Callable[[Mapping[str, object]], str | None]
+    """The run's name, None when it cannot be read."""
+    amount_of: Callable[[Mapping[str, object]], Decimal | None]
+    """What the record adds to its run's total, with its sign; None when it cannot be read."""
+    currency_of: Callable[[Mapping[str, object]], str]
+    """The currency of that amount, ISO 4217."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordType:
     """One kind of record, and everything the generic code asks of it."""
 
@@ -181,6 +200,18 @@ class RecordType:
     none to be found."""
     shown: Shown
     """What is no personal data; everything else is masked unless revealed."""
+    runs: Runs | None = None
+    """For a type that comes in runs."""
+    observed_fields: tuple[str, ...] = ()
+    """Fields that tell when a record was first seen, the best first: what a back-fill says in
+    `wb-observed-at`. Empty where no clock is checked."""
+    totals: Totals | None = None
+    """What is added up over records of the type, if it has money."""
+
+    @property
+    def run_field(self) -> str | None:
+        """The field that names the run a record belongs to, if the type has runs."""
+        return None if self.runs is None else self.runs.field
 
     @property
     def raw_topic(self) -> str:
@@ -196,6 +227,11 @@ class RecordType:
     def quarantine_topic(self) -> str:
         """Topic of rejects, keyed by reason."""
         return f"{self.name}.quarantine"
+
+    @property
+    def manifests_topic(self) -> str:
+        """Topic of the manifests of published runs, for a type that has runs."""
+        return f"{self.name}.manifests"
 
     @property
     def ledger_table(self) -> str:

@@ -32,12 +32,15 @@ from connectors.errors import (
     Stop,
     WeighbridgeError,
 )
-from connectors.ports import Emitter, Fetched, Ledger, SchemaStore
+from connectors.ports import Emitter, Fetched, Ledger, LogRange, SchemaStore
 from schemas.envelope import Source
 from schemas.record_type import RecordType
 from streams.assignment import LogReader, Ports
+from streams.breaker import BreakerPolicy
+from streams.health import now_s
 from streams.observer import Observer
 from streams.partition import Batch, Partition, PartitionSettings, State
+from streams.watchdog import STALL_S, Watchdog
 
 log = structlog.get_logger("weighbridge.worker")
 
@@ -71,6 +74,10 @@ class BatchSource(LogReader, Protocol):
     async def lag(self, topic: str, partition: int) -> int | None:
         """Last stable offset minus position, without asking the broker; None when unknown."""
 
+    async def ends(self, topic: str, partition: int) -> LogRange:
+        """The ends of a log, asked for now. Raises `BrokerUnavailable`, `Stop` for no such
+        topic."""
+
 
 @dataclass(frozen=True, slots=True)
 class TypePorts:
@@ -78,12 +85,15 @@ class TypePorts:
 
     record_type: RecordType
     ledger: Ledger
+    breaker: BreakerPolicy | None = None
+    """When its partitions are paused for their rejects; None is never."""
 
 
 QUEUED_PER_ACTOR = 2
 FAUST_FOLDER = Path(tempfile.gettempdir()) / f"weighbridge-{os.getuid()}"
 """Faust wants a folder for tables, of which a worker has none; not one in the working directory."""
 PROBE_INTERVAL_S = 5.0
+LAG_INTERVAL_S = 1.0
 FAUST_STOP_DEADLINE_S = 5.0
 
 
@@ -103,7 +113,11 @@ class WorkerParts:
     concurrency: int = 4
     """Batches of different partitions at work at once."""
     shutdown_deadline_s: float = 20.0
+    stall_s: float = STALL_S
+    """Work without progress for so long is a stall."""
     partition: PartitionSettings = field(default_factory=PartitionSettings)
+    random_source: random.Random = field(default_factory=random.Random)
+    """Of the jitter in back-off; no secrets."""
 
     @property
     def in_flight_max(self) -> int:
@@ -122,11 +136,11 @@ class Pump(Service):
         self._parts = parts
         self._channel = channel
         self._retiring: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._random = random.Random()  # noqa: S311 - jitter, not secrets
         self._draining = False
         self._lags: dict[TopicPartition, int] = {}
         self.away: dict[str, str] = {}
         """What outside does not answer, and how: readiness is red meanwhile (G5)."""
+        self.watchdog = Watchdog(parts.stall_s, parts.source.ends, parts.observer)
 
     # -- rebalance ---------------------------------------------------------------------------------
 
@@ -143,7 +157,7 @@ class Pump(Service):
                 ports=self._ports(of_type),
                 schema_store=self._parts.schema_store,
                 settings=self._parts.partition,
-                random_source=self._random,
+                random_source=self._parts.random_source,
             )
             self.partitions[place] = partition
             retiring = self._retiring.pop(place, None)
@@ -157,6 +171,8 @@ class Pump(Service):
         for place in taken:
             partition = self.partitions.pop(place, None)
             if partition is not None:
+                self._lags.pop(place, None)
+                self._parts.observer.lag(partition.source, 0, scalable=False)
                 self._retiring[place] = asyncio.create_task(
                     partition.revoke(), name=f"revoke {partition.source}"
                 )
@@ -170,6 +186,7 @@ class Pump(Service):
             make_emitter=lambda source: make_emitter(record_type, source),
             group=self._parts.group,
             observer=self._parts.observer,
+            breaker=of_type.breaker,
         )
 
     # -- pumping -----------------------------------------------------------------------------------
@@ -211,7 +228,10 @@ class Pump(Service):
     ) -> tuple[str, int, Fetched] | None:
         """What the source has next, or None: nothing came, or it could not be asked."""
         try:
-            return await self._parts.source.next_batch(ready, timeout_s=timeout_s)
+            async with asyncio.timeout(self._parts.stall_s):
+                return await self._parts.source.next_batch(ready, timeout_s=timeout_s)
+        except TimeoutError:  # cancelling it loses nothing
+            log.warning("fetch_stalled", for_s=self._parts.stall_s)
         except InfrastructureError as error:
             if not self._draining:
                 log.warning("fetch_failed", error=type(error).__name__, message=str(error))
@@ -226,7 +246,8 @@ class Pump(Service):
 
     def lag_of(self, partition: Partition) -> int:
         """Records between a partition's position and what may be read; 0 while unknown."""
-        return self._lags.get((partition.source.topic, partition.source.partition), 0)
+        known = self._lags.get((partition.source.topic, partition.source.partition), 0)
+        return max(known, self.watchdog.lag(partition))
 
     @Service.timer(PROBE_INTERVAL_S)
     async def _probe(self) -> None:
@@ -243,13 +264,22 @@ class Pump(Service):
         else:
             self.away.pop(name, None)
 
-    @Service.timer(1.0)
+    @Service.timer(LAG_INTERVAL_S)
     async def _watch_lag(self) -> None:
-        for (topic, number), partition in list(self.partitions.items()):
-            lag = await self._parts.source.lag(topic, number)
+        for place, partition in list(self.partitions.items()):
+            lag = await self._parts.source.lag(*place)
             if lag is not None:
-                self._lags[topic, number] = lag
-                self._parts.observer.lag(partition.source, lag)
+                self._lags[place] = lag
+            if lag is not None or self.watchdog.lag(partition):
+                working = partition.state in {State.RUNNING, State.ASSIGNING}
+                scalable = working and place not in self.watchdog.stalled
+                self._parts.observer.lag(
+                    partition.source, self.lag_of(partition), scalable=scalable
+                )
+
+    @Service.timer(LAG_INTERVAL_S)
+    async def _watch_progress(self) -> None:
+        await self.watchdog.look(list(self.partitions.values()), self.lag_of, now_s())
 
     async def on_stop(self) -> None:
         """Graceful stop: fetch no more, finish what is in flight, let go, leave the group."""

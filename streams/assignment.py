@@ -1,13 +1,16 @@
 """Assignment of a partition, steps (a) to (d): become its only owner, then know where to go on.
 
-(a) InitProducerId          fences the previous owner's emissions
-(b) a new token             fences its writes
+(a) InitProducerId          fences the previous owner's emissions; what is emitted, E, is read now
+(b) a new token             fences its writes, and yields what is decided, D
 (c) compare the cursors     emitted E against decided D
 (d) recognise the log       the last decided record must still be itself; then what is owed (E < D)
                             is emitted from the database, and reading goes on from D
 
 Runs as a task of its own, never inside the consumer's rebalance callback: aiokafka sends no
 heartbeat there, and a callback that waits for a lock empties the whole group.
+
+E never passes D, so E is read before D. The other way round, a newer owner may decide and emit
+between the two reads, and the database looks as if it had been set back.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from schemas.envelope import RawRecord, Source, raw_digest
 from schemas.record_type import RecordType
 from streams import batch as steps
 from streams.batch import OffsetMetadata, offset_metadata
+from streams.breaker import BreakerPolicy
 from streams.observer import Observer
 
 log = structlog.get_logger("weighbridge.assignment")
@@ -44,14 +48,21 @@ class Log(Protocol):
         """The record at exactly this offset, None if there is none. Raises `BrokerUnavailable`."""
 
 
-class LogReader(Log, Protocol):
-    """What assignment asks of a raw topic's log; `connectors.kafka.source` implements it."""
+class LogLooker(Log, Protocol):
+    """The same, and whose it is; `connectors.kafka.log_access` implements it."""
 
     async def cluster_id(self) -> str:
         """The Kafka cluster's id. Raises `BrokerUnavailable`."""
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Make the consumer read on from here."""
+
+class LogReader(LogLooker, Protocol):
+    """What assignment asks of a raw topic's log; `connectors.kafka.source` implements it."""
+
+    def seek(
+        self, topic: str, partition: int, offset: int, aside: frozenset[int] = frozenset()
+    ) -> None:
+        """Make the consumer read on from here; `aside` are offsets that it need not be able to
+        read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,8 @@ class Ports:
     make_emitter: Callable[[Source], Emitter]
     group: str
     observer: Observer
+    breaker: BreakerPolicy | None = None
+    """When the partition is paused for its rejects; None is never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,16 @@ class Ownership:
     decision_set: DecisionSet
     next_offset: int
     """D: where to read on."""
+    holds: frozenset[int] = frozenset()
+    """Offsets from D on that an operator set aside."""
+
+
+class LogReplaced(Stop):
+    """The log is not the one whose records were decided."""
+
+
+class Gap(Stop):
+    """Records aged out of the log before they were decided."""
 
 
 async def assign(ports: Ports, topic: str, number: int) -> Ownership:
@@ -93,29 +116,36 @@ async def assign(ports: Ports, topic: str, number: int) -> Ownership:
 
 
 async def _own(ports: Ports, emitter: Emitter, topic: str, number: int) -> Ownership:
+    # Only now is E settled: after (a) no transaction of this partition is pending.
+    emitted = await emitter.committed()
+
     # (b) A new random token in the cursor row fences the previous owner's writes.
     token = secrets.token_bytes(16)
     deployment = await ports.ledger.deployment()
     cursor = await ports.ledger.take(topic, number, ports.group, token)
 
-    # (c) Only now is E settled: after (a) no transaction of this partition is pending.
-    emitted = await emitter.committed()
+    # (c) Compare the two cursors.
     cluster_id = await ports.log.cluster_id()
     if cursor is None:
         source = Source(topic, number)
         if emitted is not None:
             await _refuse_to_begin(ports, source, emitted, deployment)
         cursor = await _first_cursor(ports, source, token, cluster_id)
-    owed_from = await _owed_from(ports, cursor, emitted, deployment, cluster_id)
+    check_cluster(cursor, cluster_id)
+    owed_from = await emitted_up_to(ports, cursor, emitted, deployment)
 
     # (d) Is this still the log whose records were decided? Asked before anything is emitted: with
     # a topic Kafka deletes the group's offsets in it, so a recreated topic looks like E lost.
-    await _recognise(ports.log, cursor)
+    await recognise(ports.log, cursor)
     if owed_from < cursor.next_offset:
-        await _emit_owed(ports, emitter, cursor, deployment, owed_from)
+        await emit_owed(ports, emitter, cursor, deployment, owed_from)
+    # What was decided is out by now. May reading go on?
+    interventions = await ports.ledger.interventions(cursor.source, ports.group)
+    steps.refuse_paused(cursor.source, interventions)
     decision_set = await ports.ledger.active_decision_set()
-    ports.log.seek(topic, number, cursor.next_offset)
-    return Ownership(cursor.source, token, deployment, emitter, decision_set, cursor.next_offset)
+    holds, begin = interventions.holds, cursor.next_offset
+    ports.log.seek(topic, number, begin, holds)
+    return Ownership(cursor.source, token, deployment, emitter, decision_set, begin, holds)
 
 
 async def _refuse_to_begin(
@@ -148,22 +178,11 @@ async def _first_cursor(ports: Ports, source: Source, token: bytes, cluster_id: 
     return await ports.ledger.begin(source, ports.group, token, cluster_id, log_range.start_offset)
 
 
-async def _owed_from(
-    ports: Ports,
-    cursor: Cursor,
-    emitted: EmittedCursor | None,
-    deployment: str,
-    cluster_id: str,
+async def emitted_up_to(
+    ports: Ports, cursor: Cursor, emitted: EmittedCursor | None, deployment: str
 ) -> int:
     """Step (c): where emission goes on from: E, or its stand-in when the group has none."""
     source = cursor.source
-    if cursor.cluster_id != cluster_id:
-        message = (
-            f"{source}: decided against Kafka cluster {cursor.cluster_id}, this is cluster "
-            f"{cluster_id}. Connect to the former, or begin a new incarnation with "
-            "`weighbridge topics adopt`"
-        )
-        raise Stop(message)
     if emitted is None:
         if cursor.emitted_offset is None:
             return cursor.first_offset
@@ -184,6 +203,17 @@ async def _owed_from(
     return emitted.next_offset
 
 
+def check_cluster(cursor: Cursor, cluster_id: str) -> None:
+    """Raises `LogReplaced` when the cursor was decided against another Kafka cluster."""
+    if cursor.cluster_id != cluster_id:
+        message = (
+            f"{cursor.source}: decided against Kafka cluster {cursor.cluster_id}, this is cluster "
+            f"{cluster_id}. Connect to the former, or begin a new incarnation with "
+            f"`weighbridge topics adopt {cursor.source.topic}`"
+        )
+        raise LogReplaced(message)
+
+
 async def _check_batch(
     ports: Ports, cursor: Cursor, emitted: EmittedCursor, ours: OffsetMetadata
 ) -> None:
@@ -202,7 +232,10 @@ async def _check_batch(
         )
         await ports.ledger.set_stop_mark(message)
         raise StopAll(message)
-    end = await ports.ledger.batch_end(source, ports.group, ours.batch_number)
+    if ours.batch_number == 0:  # set when the topic was adopted: the incarnation's beginning
+        end: int | None = cursor.first_offset
+    else:
+        end = await ports.ledger.batch_end(source, ports.group, ours.batch_number)
     if end != emitted.next_offset:
         message = (
             f"{source}: offset {emitted.next_offset} of group {ports.group} is not where batch "
@@ -212,7 +245,7 @@ async def _check_batch(
         raise Stop(message)
 
 
-async def _emit_owed(
+async def emit_owed(
     ports: Ports, emitter: Emitter, cursor: Cursor, deployment: str, owed_from: int
 ) -> None:
     """E < D: emit what the batches between settled, from the database, batch by batch."""
@@ -224,29 +257,30 @@ async def _emit_owed(
         ports.observer.emitted(source, persisted, from_database=True)
 
 
-async def _recognise(log_reader: Log, cursor: Cursor) -> None:
+async def recognise(log_reader: Log, cursor: Cursor) -> None:
     """Step (d): D must be inside the log, and the last decided record must still be itself, unless
-    it has aged out."""
+    it has aged out. Raises `LogReplaced`, `Gap`."""
     source, wanted = cursor.source, cursor.next_offset
     log_range = await log_reader.log_range(source.topic, source.partition)
     start, end = log_range.start_offset, log_range.end_offset
     if wanted > end:
         message = (
             f"{source}: decided up to offset {wanted}, but the log ends at {end}: the topic was "
-            "recreated or truncated. `weighbridge topics adopt` begins a new incarnation"
+            f"recreated or truncated. `weighbridge topics adopt {source.topic}` begins a new "
+            "incarnation"
         )
-        raise Stop(message)
+        raise LogReplaced(message)
     if wanted < start:
         message = (
             f"{source}: offset {wanted} is wanted, but the log begins at {start}: records aged out "
             f"before they were decided. `weighbridge worker --accept-gap {source}` goes on there"
         )
-        raise Stop(message)
+        raise Gap(message)
     await check_last_record(log_reader, cursor, start)
 
 
 async def check_last_record(log_reader: Log, cursor: Cursor, log_start: int) -> None:
-    """Raises `Stop` unless the last decided record is still itself, or has aged out."""
+    """Raises `LogReplaced` unless the last decided record is still itself, or has aged out."""
     source, last = cursor.source, cursor.last
     if last is None or last.offset < log_start:
         return
@@ -254,9 +288,10 @@ async def check_last_record(log_reader: Log, cursor: Cursor, log_start: int) -> 
     if record is None or not _same_record(record, last):
         message = (
             f"{source}: the record at offset {last.offset} is not the one that was decided there: "
-            "the topic was recreated. `weighbridge topics adopt` begins a new incarnation"
+            f"the topic was recreated. `weighbridge topics adopt {source.topic}` begins a new "
+            "incarnation"
         )
-        raise Stop(message)
+        raise LogReplaced(message)
 
 
 def _same_record(record: RawRecord, last: LastRecord) -> bool:

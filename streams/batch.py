@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connectors.errors import DatabaseUnavailable, OwnershipLost, invariant
 from connectors.ports import (
@@ -22,6 +22,7 @@ from connectors.ports import (
     EmittedCursor,
     Emitter,
     Fetched,
+    Interventions,
     LastRecord,
     Ledger,
     LedgerTransaction,
@@ -37,6 +38,8 @@ from schemas.quarantine import quarantine_event, quarantine_row
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
 from schemas.verdict import Accepted, Decided, Event, Holder, Refused, Settled
 from schemas.verdict_page import pack
+from streams import set_aside
+from streams.breaker import Breaker, Paused, outcomes
 from streams.decide import decide_batch, schema_refs
 from streams.settle import colliding_keys, count, keys_of, settle
 
@@ -79,6 +82,8 @@ class PersistedBatch:
     """How many of the quarantined are DVIRs with an open major or out-of-service defect."""
     correlation_id: str | None
     """Of the batch's first record, to find its line in the logs."""
+    breaker: Breaker | None = None
+    """The partition's breaker after this batch; it may have tripped."""
 
 
 # Step 1, second half ------------------------------------------------------------------------------
@@ -88,7 +93,7 @@ async def resolve_schemas(
     store: SchemaStore, records: Sequence[RawRecord]
 ) -> Mapping[SchemaRef, AvroSchema | None]:
     """Find the writer schemas a batch names. Raises `SchemaStoreUnavailable` (retryable)."""
-    return {ref: await store.find(ref) for ref in schema_refs(records)}
+    return {ref: await store.find(ref) for ref in sorted(schema_refs(records), key=str)}
 
 
 # Step 2 -------------------------------------------------------------------------------------------
@@ -100,10 +105,14 @@ def decide(
     source: Source,
     decision_set: DecisionSet,
     schemas: Mapping[SchemaRef, AvroSchema | None],
+    holds: frozenset[int] = frozenset(),
 ) -> DecidedBatch:
-    """Decide every record of a batch. Pure; never raises for anything a record can hold."""
-    decided = decide_batch(fetched.records, record_type, source, decision_set, schemas)
-    return DecidedBatch(fetched, decided, decision_set)
+    """Decide every record of a batch, except those that an operator set aside (`holds`). Pure;
+    never raises for anything a record can hold."""
+    records = set_aside.free(fetched.records, holds)
+    decided = decide_batch(records, record_type, source, decision_set, schemas)
+    every = set_aside.with_held(fetched.records, decided, source, holds)
+    return DecidedBatch(fetched, every, decision_set)
 
 
 # Step 3 -------------------------------------------------------------------------------------------
@@ -116,23 +125,33 @@ async def persist(
     group: str,
     token: bytes,
     batch: DecidedBatch,
+    breaker: Breaker | None = None,
 ) -> PersistedBatch:
     """Settle and write a batch in one transaction, moving D with it.
+
+    A `breaker` that trips on the batch pauses the partition in the same transaction; the batch
+    itself stands.
 
     Atomic: all of ledger, receipts, quarantine, verdict page and cursor, or nothing. Raises
     `ClaimRefused` when the partition is no longer ours or does not stand where the batch begins,
     `DecisionSetChanged` when the batch must be decided again, `DatabaseUnavailable` (retryable;
-    when the commit's answer was lost the outcome is unknown, and D tells), `StopAll` on a stop
-    mark.
+    when the commit's answer was lost the outcome is unknown, and D tells), `Paused`, `StopAll` on a
+    stop mark.
     """
     async with ledger.transaction(source, group) as tx:
         claim = await tx.claim(token, batch.fetched.begin)
         if claim.active_decision_set != batch.decision_set.digest:
             raise DecisionSetChanged(claim.active_decision_set)
+        refuse_paused(source, claim.interventions)
+        batch = _with_holds(batch, source, claim.interventions.holds)
         settled = await _settle_and_write(tx, source, batch)
         quarantine_rows = _quarantine_rows(record_type, source, batch, settled)
         if quarantine_rows:
             await tx.write_quarantine(quarantine_rows)
+        if breaker is not None:
+            breaker = breaker.after(outcomes(settled, batch.fetched.records))
+            if breaker.why is not None:
+                await tx.pause(breaker.why)
         page = _page(batch, settled, claim)
         await tx.finish(page)
     return PersistedBatch(
@@ -144,7 +163,26 @@ async def persist(
         reasons=Counter(str(s.reason) for s in settled if isinstance(s, Refused)),
         safety_critical=sum(isinstance(s, Refused) and s.safety_critical for s in settled),
         correlation_id=batch.decided[0].correlation_id if batch.decided else None,
+        breaker=breaker,
     )
+
+
+def refuse_paused(source: Source, interventions: Interventions) -> None:
+    """Raises `Paused` while a pause is in force."""
+    if interventions.pause is not None:
+        message = (
+            f"{source} is paused: {interventions.pause}. Look at the rejects, have their cause "
+            f"mended, then `weighbridge resume {source} --why TEXT`"
+        )
+        raise Paused(message)
+
+
+def _with_holds(batch: DecidedBatch, source: Source, holds: frozenset[int]) -> DecidedBatch:
+    """The batch with the verdicts on positions that were set aside since it was decided."""
+    fetched = batch.fetched
+    mine = {offset for offset in holds if fetched.begin <= offset < fetched.next_offset}
+    every = set_aside.with_held(fetched.records, batch.decided, source, mine)
+    return replace(batch, decided=every)
 
 
 async def _settle_and_write(
@@ -190,8 +228,9 @@ def _page(batch: DecidedBatch, settled: Sequence[Settled], claim: Claim) -> Page
     cursor = claim.cursor
     invariant(cursor.counts.balanced, f"the cursor row does not balance: {cursor.counts}")
     last = cursor.last
-    if fetched.records:
-        final, final_decided = fetched.records[-1], batch.decided[-1]
+    index = set_aside.last_read(fetched.records)
+    if index is not None:
+        final, final_decided = fetched.records[index], batch.decided[index]
         last = LastRecord(final.offset, final_decided.raw_digest, final.timestamp)
     return Page(
         begin=fetched.begin,

@@ -39,6 +39,13 @@ _TRACEPARENT = re.compile(
 )
 """W3C Trace Context, section 3.2: version ff and ids of zeros are invalid."""
 
+_FIELD_RULE = re.compile(
+    r"(?P<path>(?P<field>[a-z][a-z0-9_]{0,63})(?:\[[0-9]{1,4}\])?(?:\.[a-z][a-z0-9_]{0,63})?): "
+    r"(?P<rule>.+)",
+    re.DOTALL,
+)
+"""What `wb-source-error` says when one field is to blame. Bounded: it comes from outside."""
+
 Schemas = Mapping[SchemaRef, AvroSchema | None]
 """What step 1 found: a schema, or None for a definite "no such id"."""
 
@@ -72,7 +79,7 @@ def decide_batch(
             raise
         except Exception as error:  # noqa: BLE001 - our own bug must cost one record, not the stream
             violation = Violation("", f"deciding failed with {type(error).__name__}")
-            one = _refused(record, source, Reason.PROCESSING_ERROR, (violation,))
+            one = refused(record, source, Reason.PROCESSING_ERROR, (violation,))
         decided.append(one)
     return decided
 
@@ -87,19 +94,19 @@ def decide(
     """Decide one record."""
     value, limits = record.value, decision_set.limits
     if value is None:
-        return _refused(record, source, Reason.TOMBSTONE, (Violation("", "a value"),))
+        return refused(record, source, Reason.TOMBSTONE, (Violation("", "a value"),))
     if len(value) > limits.value_bytes_max:
         rule = f"a value of at most {limits.value_bytes_max} bytes"
-        return _refused(record, source, Reason.OVERSIZE, (Violation("", rule),))
+        return refused(record, source, Reason.OVERSIZE, (Violation("", rule),))
     headers = record.headers
     if headers and (why := last_header(headers, envelope.SOURCE_ERROR)) is not None:
-        return _refused(record, source, *_unmapped(value, why))
+        return refused(record, source, *_unmapped(value, why, record_type))
     try:
         depth_max = min(limits.json_depth_max, DEPTH_MAX)
-        members, writer = _members(value, record_type, depth_max, schemas)
+        members, writer = members_of(value, record_type, depth_max, schemas)
     except (JsonFault, AvroFault) as fault:
         path = fault.path if isinstance(fault, AvroFault) else ""
-        return _refused(record, source, fault.reason, (Violation(path, fault.rule),))
+        return refused(record, source, fault.reason, (Violation(path, fault.rule),))
     facts = _facts(record, source, value, writer)
     found = record_type.decide(members, facts, decision_set)
     if writer is not None:
@@ -109,10 +116,11 @@ def decide(
     return _accepted(record, facts, found, limits.event_bytes_max)
 
 
-def _unmapped(row: bytes, why: bytes) -> tuple[Reason, tuple[Violation, ...]]:
+def _unmapped(
+    row: bytes, why: bytes, record_type: RecordType
+) -> tuple[Reason, tuple[Violation, ...]]:
     """A row that its publisher could not map: in the order of reasons its encoding comes first."""
-    rule = storable(why.decode("utf-8", "replace")).strip() or "a row that the publisher can map"
-    told = Violation("", rule)
+    told = _told(storable(why.decode("utf-8", "replace")).strip(), record_type)
     try:
         storable_row = "\x00" not in row.decode("utf-8")
     except UnicodeDecodeError:
@@ -122,13 +130,25 @@ def _unmapped(row: bytes, why: bytes) -> tuple[Reason, tuple[Violation, ...]]:
     return Reason.ENCODING, (Violation("", "text is UTF-8, without U+0000"), told)
 
 
+def _told(why: str, record_type: RecordType) -> Violation:
+    """What a publisher says of a row: `FIELD: rule` where FIELD is a path into the contract."""
+    found = _FIELD_RULE.fullmatch(why)
+    if found is None or found["field"] not in record_type.raw_schemas[-1].fields():
+        return Violation("", why or "a row that the publisher can map")
+    return Violation(found["path"], found["rule"])
+
+
 # --- Decoding -------------------------------------------------------------------------------------
 
 
-def _members(
+def members_of(
     value: bytes, record_type: RecordType, depth_max: int, schemas: Schemas
 ) -> tuple[Mapping[str, Any], AvroSchema | None]:
-    """Told apart by the first bytes: Confluent framing, single-object encoding, else JSON."""
+    """A value's members, and the schema it was written with when it is Avro.
+
+    Told apart by the first bytes: Confluent framing, single-object encoding, else JSON. Raises
+    `JsonFault`, `AvroFault`.
+    """
     if value[:1] == b"\x00":
         return _avro(value, CONFLUENT_HEAD_BYTES, record_type, depth_max, schemas)
     if value[:2] == SINGLE_OBJECT_MARK:
@@ -266,7 +286,7 @@ def _refused_by_type(record: RawRecord, facts: Facts, refusal: Refusal) -> Refus
     )
 
 
-def _refused(
+def refused(
     record: RawRecord, source: Source, reason: Reason, violations: tuple[Violation, ...]
 ) -> Refused:
     """A refusal before the members were read; the correlation id is the header's or the place."""

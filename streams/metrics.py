@@ -25,6 +25,11 @@ Name = Literal[
     "weighbridge_partition_state",
     "weighbridge_waits_total",
     "weighbridge_lag_records",
+    "weighbridge_scalable_lag_records",
+    "weighbridge_stalls_total",
+    "weighbridge_open_transaction_offsets",
+    "weighbridge_partition_paused",
+    "weighbridge_breaker_trips_total",
     "weighbridge_balance_records",
     "weighbridge_database_connections_peak",
     "weighbridge_resident_memory_bytes",
@@ -78,6 +83,31 @@ CATALOGUE: dict[Name, Definition] = {
         "gauge",
         ("topic", "partition"),
         "Last stable offset minus the position: transaction markers are no lag.",
+    ),
+    "weighbridge_scalable_lag_records": Definition(
+        "gauge",
+        ("topic", "partition"),
+        "The lag where more workers would help, for an autoscaler to add up: 0 for a partition "
+        "that is paused, stopped, waiting for something outside, or stalled.",
+    ),
+    "weighbridge_stalls_total": Definition(
+        "counter",
+        ("topic",),
+        "Partitions assigned again because they made no progress although there was work.",
+    ),
+    "weighbridge_open_transaction_offsets": Definition(
+        "gauge",
+        ("topic", "partition"),
+        "Offsets that a publisher's open transaction has kept from being read for longer than "
+        "stall_s; they are no lag.",
+    ),
+    "weighbridge_partition_paused": Definition(
+        "gauge",
+        ("topic", "partition"),
+        "1 while a partition is paused for its rejects, until `weighbridge resume`.",
+    ),
+    "weighbridge_breaker_trips_total": Definition(
+        "counter", ("topic",), "Partitions this worker has paused for their share of rejects."
     ),
     "weighbridge_balance_records": Definition(
         "gauge",

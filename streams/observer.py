@@ -44,6 +44,28 @@ class Observer:
                 name,
             )
 
+    def paused(self, source: Source, *, paused: bool) -> None:
+        """A partition is paused until an operator resumes it, or is not."""
+        place = source.topic, str(source.partition)
+        self.metrics.set("weighbridge_partition_paused", int(paused), *place)
+
+    def tripped(self, source: Source, why: str) -> None:
+        """The breaker of a partition has tripped."""
+        log.warning("breaker_tripped", partition=str(source), why=why)
+        self.metrics.add("weighbridge_breaker_trips_total", 1, source.topic)
+
+    def stalled(self, source: Source, why: str, dump: Mapping[str, object]) -> None:
+        """A partition makes no progress although there is work, and is assigned again."""
+        log.error("partition_stalled", partition=str(source), why=why, **dump)
+        self.metrics.add("weighbridge_stalls_total", 1, source.topic)
+
+    def open_transaction(self, source: Source, held_up: int, why: str | None = None) -> None:
+        """A foreign transaction keeps this many offsets from being read; 0 when none does."""
+        place = source.topic, str(source.partition)
+        self.metrics.set("weighbridge_open_transaction_offsets", held_up, *place)
+        if why is not None:
+            log.warning("open_transaction", partition=str(source), why=why)
+
     def waiting(self, source: Source, why: str, delay_s: float) -> None:
         """A partition backs off because something outside is away or slow."""
         log.warning("waiting", partition=str(source), why=why, delay_s=round(delay_s, 2))
@@ -92,11 +114,13 @@ class Observer:
             correlation_id=batch.correlation_id,
         )
 
-    def lag(self, source: Source, lag_records: int) -> None:
-        """How far a partition is behind what `read_committed` may reach."""
-        self.metrics.set(
-            "weighbridge_lag_records", lag_records, source.topic, str(source.partition)
-        )
+    def lag(self, source: Source, lag_records: int, *, scalable: bool) -> None:
+        """How far a partition is behind what `read_committed` may reach, and whether more workers
+        would help."""
+        place = source.topic, str(source.partition)
+        self.metrics.set("weighbridge_lag_records", lag_records, *place)
+        scalable_records = lag_records if scalable else 0
+        self.metrics.set("weighbridge_scalable_lag_records", scalable_records, *place)
 
 
 def _by_verdict(counts: Counts) -> Mapping[str, int]:

@@ -31,12 +31,15 @@ from connectors.errors import (
     StopAll,
     invariant,
 )
-from connectors.ports import Fetched, SchemaStore
+from connectors.ports import Fetched, Interventions, SchemaStore
 from schemas.envelope import Source
 from streams import batch as steps
+from streams import set_aside
 from streams.assignment import Ownership, Ports, assign
 from streams.backoff import Backoff
 from streams.batch import DecidedBatch, DecisionSetChanged, PersistedBatch
+from streams.breaker import Breaker, Paused
+from streams.set_aside import Alone
 
 log = structlog.get_logger("weighbridge.partition")
 
@@ -73,6 +76,8 @@ class PartitionSettings:
     """How often a stopped partition looks whether the operator has acted."""
     revoke_grace_s: float = 3.0
     """How long a batch in flight may finish after the group took the partition away."""
+    alone_max: int = 3
+    """How often in a row one record alone may run out of time before the partition stops at it."""
     lost_max: int = 8
     """How often in a row, without one batch done, a partition may be fenced or refused while the
     group assigns it to this worker, before the worker leaves the group."""
@@ -109,8 +114,7 @@ class Partition:
         self.why = "assigned by the group"
         self.position = -1
         """Where fetching stands; -1 before the first assignment."""
-        self.progressed_at_s = time.monotonic()
-        self.moved_at_s = self.progressed_at_s
+        self.progressed_at_s = self.moved_at_s = _now_s()
         self._ports = ports
         self._schemas = schema_store
         self._settings = settings
@@ -121,6 +125,11 @@ class Partition:
         self._turns_done = 0
         self.in_flight = 0
         """Batches fetched and not done."""
+        self._steps: dict[int, str] = {}
+        """The step of each batch in flight, by turn."""
+        self._working: set[asyncio.Task[None]] = set()
+        self._breaker: Breaker | None = None
+        self._alone = Alone()
         self._changed = asyncio.Condition()
         self._lost_in_a_row = 0
         self._task: asyncio.Task[None] | None = None
@@ -143,14 +152,35 @@ class Partition:
             legal = state in LEGAL_MOVES[self.state]
             invariant(legal, f"{self.source}: {self.state.value} -> {state.value}")
             level = log.warning if error is not None else log.info
-            self.moved_at_s = time.monotonic()
+            self.moved_at_s = _now_s()
             level("partition_state", partition=str(self.source), state=state.value, why=why)
         self.state, self.why = state, why
         self._ports.observer.partition_state(self.source, state.value)
+        self._ports.observer.paused(self.source, paused=isinstance(error, Paused))
 
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+    @property
+    def step(self) -> str:
+        """Where the oldest batch in flight is, for which those behind it wait; `fetch` when there
+        is none."""
+        return self._steps[min(self._steps)] if self._steps else "fetch"
+
+    def dump(self) -> dict[str, object]:
+        """Where everything stands, for a log line; no values."""
+        return {
+            "incarnation": self.source.incarnation,
+            "state": self.state.value,
+            "step": self.step,
+            "position": self.position,
+            "in_flight": self.in_flight,
+            "epoch": self._epoch,
+            "turns_given": self._turns_given,
+            "turns_done": self._turns_done,
+            "lost_in_a_row": self._lost_in_a_row,
+        }
 
     # -- assignment --------------------------------------------------------------------------------
 
@@ -187,6 +217,7 @@ class Partition:
         self.source = ownership.source
         self.position = ownership.next_offset
         self._turns_given = self._turns_done = 0
+        self._breaker = None if self._ports.breaker is None else Breaker(self._ports.breaker)
         self._move(State.RUNNING, f"reads on from offset {ownership.next_offset}")
 
     async def _wait(self, error: Exception) -> None:
@@ -219,7 +250,10 @@ class Partition:
     async def _disown(self) -> None:
         """End the present epoch: queued batches fall away, the emitter is thrown away."""
         self._epoch += 1
+        self._steps.clear()
         ownership, self._ownership = self._ownership, None
+        for work in self._working:
+            work.cancel()  # what waits for something that does not come would wait for ever
         await self._notify()
         if ownership is not None:
             await ownership.emitter.close()
@@ -256,11 +290,20 @@ class Partition:
         again, after a pause: nothing waits in here, so one partition's trouble holds no other up.
         Only broken invariants and a decision set this version cannot use escape.
         """
+        work = asyncio.create_task(self._process(batch), name=f"batch of {self.source}")
+        self._working.add(work)
         try:
-            await self._process(batch)
+            await work
+        except asyncio.CancelledError:
+            if not work.cancelled() or _is_cancelled():
+                raise
+            self._fail(batch, OwnershipLost("the batch was dropped"))
         except (Stop, OwnershipLost, InfrastructureError, TimeoutError) as error:
             self._fail(batch, error)
         finally:
+            self._working.discard(work)
+            if batch.epoch == self._epoch:
+                self._steps.pop(batch.turn, None)
             self.in_flight -= 1
             await self._notify()
 
@@ -281,7 +324,7 @@ class Partition:
             self._move(state, f"{type(error).__name__}: {error}", error)
 
     def interrupt(self, error: Exception) -> None:
-        """The pump cannot read this partition on: drop its work, let assignment say why."""
+        """The pump cannot read this partition on, or it stalls: drop its work, assign it again."""
         if self.state is State.RUNNING:
             self._restart(error)
 
@@ -307,7 +350,9 @@ class Partition:
     async def _decide(self, batch: Batch, fetched: Fetched) -> DecidedBatch:
         """Steps 1 (schemas) and 2, under the decision set we know to be in force."""
         ownership = self._owner(batch)
-        schemas = await steps.resolve_schemas(self._schemas, fetched.records)
+        self._enter("schemas", batch)
+        wanted = set_aside.free(fetched.records, ownership.holds)
+        schemas = await steps.resolve_schemas(self._schemas, wanted)
         started_s = time.perf_counter()
         decided = steps.decide(
             fetched,
@@ -315,6 +360,7 @@ class Partition:
             ownership.source,
             ownership.decision_set,
             schemas,
+            ownership.holds,
         )
         spent_s = time.perf_counter() - started_s
         self._ports.observer.decided(self.source, len(decided.decided), spent_s)
@@ -333,18 +379,41 @@ class Partition:
                 # Rolled back, or committed with the answer lost: then the next claim is refused.
                 smaller = halves(part)
                 if len(smaller) == 1:
+                    self._too_slow(part)
                     raise
                 queue[:0] = smaller
             else:
                 await self._emit(batch, persisted)
+                if persisted.breaker is not None and persisted.breaker.why is not None:
+                    self._ports.observer.tripped(self.source, persisted.breaker.why)
+                    steps.refuse_paused(self.source, Interventions(persisted.breaker.why))
+
+    def _too_slow(self, part: DecidedBatch) -> None:
+        """Raises `Stop` when one record alone has run out of time too often: slowness is never a
+        reason to turn it away."""
+        records = part.fetched.records
+        if len(records) != 1:
+            return
+        offset = records[0].offset
+        times = self._alone.again(offset)
+        if times >= self._settings.alone_max:
+            raise Stop(set_aside.too_slow(self.source, offset, times))
 
     async def _persist(self, batch: Batch, part: DecidedBatch) -> PersistedBatch:
         ownership = self._owner(batch)
+        self._enter("persist", batch)
         ports, started_s = self._ports, time.perf_counter()
         async with asyncio.timeout(self._settings.step_deadline_s):
             persisted = await steps.persist(
-                ports.ledger, ports.record_type, self.source, ports.group, ownership.token, part
+                ports.ledger,
+                ports.record_type,
+                self.source,
+                ports.group,
+                ownership.token,
+                part,
+                self._breaker,
             )
+        self._breaker = persisted.breaker
         ports.observer.persisted(self.source, persisted, time.perf_counter() - started_s)
         return persisted
 
@@ -357,15 +426,20 @@ class Partition:
 
     async def _emit(self, batch: Batch, persisted: PersistedBatch) -> None:
         ownership = self._owner(batch)
+        self._enter("emit", batch)
         started_s = time.perf_counter()
         async with asyncio.timeout(self._settings.step_deadline_s):
             await steps.emit(ownership.emitter, ownership.deployment, self.source, persisted)
         spent_s = time.perf_counter() - started_s
         self._ports.observer.emitted(self.source, persisted, from_database=False, spent_s=spent_s)
-        self.progressed_at_s = time.monotonic()
-        self.moved_at_s = self.progressed_at_s
+        self.progressed_at_s = self.moved_at_s = _now_s()
         self._lost_in_a_row = 0
         self._backoff.reset()
+
+    def _enter(self, step: str, batch: Batch) -> None:
+        """Note the step of a batch in flight."""
+        if batch.epoch == self._epoch:
+            self._steps[batch.turn] = step
 
     def _owner(self, batch: Batch) -> Ownership:
         """Our ownership, if the batch still belongs to it. Raises `OwnershipLost` if not."""
@@ -374,6 +448,17 @@ class Partition:
             message = f"{self.source}: the assignment this batch was fetched in is over"
             raise OwnershipLost(message)
         return ownership
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task itself was cancelled, not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _now_s() -> float:
+    """Seconds on the event loop's clock, by which every wait of a partition is measured too."""
+    return asyncio.get_running_loop().time()
 
 
 def halves(part: DecidedBatch) -> list[DecidedBatch]:

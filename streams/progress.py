@@ -12,6 +12,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -65,20 +66,52 @@ def record_progress(console: Console, what: str, total: int | None) -> Iterator[
 
 
 @contextmanager
-def byte_progress(console: Console, what: str) -> Iterator[Callable[[int, int, int], None]]:
-    """A bar for files: call it with (bytes read, bytes in all, records acknowledged by now)."""
+def byte_progress(console: Console) -> Iterator[Callable[[str, int, int, int], None]]:
+    """Bars for files, one for each thing that is done to them: call it with (what, bytes read,
+    bytes in all, records done by now); a bar is shown on first use."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
         TextColumn("{task.fields[records]} records"),
+        TextColumn("{task.fields[per_s]}/s"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bars:
-        task = bars.add_task(what, total=None, records=0)
+        tasks: dict[str, TaskID] = {}
 
-        def report(read_bytes: int, total_bytes: int, records: int) -> None:
-            bars.update(task, completed=read_bytes, total=total_bytes, records=records)
+        def report(what: str, read_bytes: int, total_bytes: int, records: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total_bytes, records=0, per_s=0)
+            elapsed_s = bars.tasks[tasks[what]].elapsed or 0
+            bars.update(
+                tasks[what],
+                completed=read_bytes,
+                total=total_bytes,
+                records=records,
+                per_s=round(records / max(elapsed_s, 1)),
+            )
+
+        yield report
+
+
+@contextmanager
+def offset_progress(console: Console, what: str) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar for ranges: call it with (offsets passed, offsets in all, records written by now)."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("offsets, {task.fields[records]} records, {task.fields[rate]}/s"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task(what, total=None, records=0, rate=0)
+
+        def report(passed: int, total: int, records: int) -> None:
+            rate = int(passed / max(bars.tasks[0].elapsed or 0, 1))
+            bars.update(task, completed=passed, total=total, records=records, rate=rate)
 
         yield report

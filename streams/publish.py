@@ -1,127 +1,99 @@
-"""Publishing files to a raw topic: every record acknowledged, the summary says what is certain.
+"""Publishing files to a raw topic: in chunks, each exactly once, resumable.
 
-A row that cannot be mapped goes too, as its own bytes with header `wb-source-error`: the gate gives
-it a verdict, nothing is left behind unseen. A file that cannot be cut into rows is refused before
-any of it is sent. A retry inside one publication is not a second record; publishing a file again
-sends it again, and the gate finds the duplicates.
+Per file: 1. recognise it by its digest; 2. see what its state file says; 3. read it to its end, cut
+it into chunks and hold it against its source's manifest; 4. write the state; 5. read it again and
+send chunk by chunk. Nothing is sent before 4. A row that cannot be mapped goes too, as its own
+bytes with header `wb-source-error`: the gate gives it a verdict, nothing is left behind unseen.
+`streams/publishing/` holds the parts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-import jiter
 import structlog
 
-from connectors.errors import ConfigurationError, WeighbridgeError
-from connectors.files import Checked, FileRow, MalformedFile, SourceFile, find_files
+from connectors.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    OwnershipLost,
+    Stop,
+    WeighbridgeError,
+)
+from connectors.files import Identity, MalformedFile, SourceFile, StateFile, find_files
 from connectors.files.csv_rows import CsvFields
 from connectors.kafka.admin import KafkaAdmin
-from connectors.kafka.outbox import Load, Outbox
+from connectors.kafka.log import KafkaLog
 from connectors.kafka.settings import KafkaSettings
-from schemas.envelope import CORRELATION_ID, SOURCE_ERROR, Headers
+from connectors.profiles import Profile
+from schemas.chunk import CHUNK_RECORDS_MAX
 from schemas.record_type import RecordType
+from streams.publishing.chunks import Chunk, ChunkLimits, Plan
+from streams.publishing.reading import FileReading, Interrupted, ManifestMismatch, Planned
+from streams.publishing.rows import RowReader
+from streams.publishing.run_manifest import Provenance, RunManifests
+from streams.publishing.sending import Pacer, Sender
+from streams.publishing.source_manifest import read_manifest
+from streams.publishing.state import (
+    Cut,
+    State,
+    StateKeeper,
+    Target,
+    now_text,
+    read_state,
+    resumed,
+    state_path,
+)
+from streams.publishing.summary import FileSummary, Progress, PublishSummary, Reporter
 
 log = structlog.get_logger("weighbridge.publish")
 
 MESSAGE_BYTES_DEFAULT = 1_048_588
 """Kafka's default of max.message.bytes, assumed where we may not ask."""
-KEY_BYTES_MAX = 256
-"""A longer key is no identity; such a record goes without one."""
-REPORT_EVERY_S = 0.1
-LAST_ANSWERS_S = 5.0
-"""How long acknowledgements under way are waited for after Ctrl-C."""
-LINES_NAMED_MAX = 20
-
-
-@dataclass(slots=True)
-class FileSummary:
-    """What became of one file."""
-
-    path: Path
-    outcome: Literal["published", "refused", "interrupted", "failed"] = "failed"
-    rows: int = 0
-    """Rows read from it."""
-    acknowledged: int = 0
-    """Records that the brokers hold, for certain."""
-    malformed: int = 0
-    """How many of the acknowledged were rows that could not be mapped."""
-    bytes_acknowledged: int = 0
-    too_large: int = 0
-    """Rows larger than the topic takes; they were not published."""
-    too_large_lines: list[int] = field(default_factory=list)
-    """The first lines of those, some of them."""
-    certain_line: int = 0
-    """Everything up to this line is acknowledged (or too large); later rows may be as well."""
-    why: str | None = None
-    """Why it was refused or failed."""
-
-
-@dataclass(slots=True)
-class PublishSummary:
-    """What became of a publication."""
-
-    topic: str
-    files: list[FileSummary] = field(default_factory=list)
-    seconds: float = 0.0
-    failure: WeighbridgeError | None = None
-    """What ended it before its end, other than Ctrl-C."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every row of every file is acknowledged."""
-        return self.failure is None and all(
-            one.outcome == "published" and one.too_large == 0 for one in self.files
-        )
-
-    def total(self, count: Literal["rows", "acknowledged", "malformed", "too_large"]) -> int:
-        """One of the counts over all files."""
-        return sum(getattr(one, count) for one in self.files)
-
-    def as_dict(self) -> dict[str, object]:
-        """For `publish --json`."""
-        return {
-            "topic": self.topic,
-            "records": self.total("acknowledged"),
-            "malformed": self.total("malformed"),
-            "too_large": self.total("too_large"),
-            "bytes": sum(one.bytes_acknowledged for one in self.files),
-            "seconds": round(self.seconds, 3),
-            "complete": self.complete,
-            "failure": None if self.failure is None else str(self.failure),
-            "files": [
-                {
-                    "path": str(one.path),
-                    "outcome": one.outcome,
-                    "rows": one.rows,
-                    "records": one.acknowledged,
-                    "malformed": one.malformed,
-                    "too_large": one.too_large,
-                    "certain_line": one.certain_line,
-                    "why": one.why,
-                }
-                for one in self.files
-            ],
-        }
+FORGOTTEN = (
+    "Kafka no longer knew how much was in (an idle group's offsets are kept a few days): the state "
+    "file's own count was used, so one second's records may be in twice, and come out as duplicates"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a publication has come."""
+class PublishOptions:
+    """What a publication is asked to do."""
 
-    path: Path
-    """The file at work."""
-    bytes_read: int
-    bytes_total: int
-    """Of all files."""
-    rows: int
-    acknowledged: int
+    chunks: ChunkLimits = field(default_factory=ChunkLimits)
+    manifest: Path | None = None
+    """The source's manifest, of one file."""
+    profile: Profile | None = None
+    """How the source's files become records."""
+    correlation: bool = False
+    """Each record carries header `correlation-id`, `FILE:LINE`."""
+    backfill: bool = False
+    """Each record carries header `wb-observed-at`, from its own time."""
+    rate: int | None = None
+    """Most records a second."""
+    state: Path | None = None
+    """The state file, of one file."""
+    state_dir: Path | None = None
+    again: bool = False
+    """Begin a new publication, whatever the state says."""
+    dry_run: bool = False
+    """Read and plan; send nothing, write no state."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """The raw topic, as it is now."""
+
+    target: Target
+    partitions: int
+    record_bytes_max: int
+    manifest_bytes_max: int
 
 
 def _no_report(_: Progress) -> None:
@@ -132,30 +104,41 @@ async def publish(
     settings: KafkaSettings,
     record_type: RecordType,
     paths: Sequence[Path],
+    options: PublishOptions | None = None,
     *,
     on_progress: Callable[[Progress], None] = _no_report,
-    dry_run: bool = False,
-    correlation: bool = False,
     stop: asyncio.Event | None = None,
 ) -> PublishSummary:
-    """Publish files, and the files of folders, to the record type's raw topic.
+    """Publish files, and the files of folders, one after the other, to the type's raw topic.
 
-    One file after the other, each in order per key. With `dry_run` files are read and checked, and
-    nothing is sent. With `correlation` each record carries header `correlation-id`, `FILE:LINE`.
-    Setting `stop` ends it after the row at work; what is under way is waited for. Trouble with the
-    brokers ends it, and is the summary's `failure`: the same files may be published again. Raises
-    `ConfigurationError` for paths or a topic that are not there, `BrokerUnavailable` when Kafka
-    cannot be reached at the start.
+    Setting `stop` ends it after the chunk at work. Trouble with the brokers beyond what is waited
+    for ends it too, and is the summary's `failure`; either way the same call goes on where this one
+    ended. Raises `ConfigurationError` for options, paths or a topic that are not as they must be,
+    `BrokerUnavailable` when Kafka cannot be reached at the start.
     """
-    publication = _Publication(settings, record_type, on_progress, correlation, stop)
+    options = options or PublishOptions()
     files = find_files(paths)
+    _check_options(record_type, files, options)
+    run = _Publication(settings, record_type, files, options, on_progress, stop or asyncio.Event())
     started_s = time.monotonic()
-    if dry_run:
-        publication.read_only(files)
-    else:
-        await publication.run(files)
-    publication.summary.seconds = time.monotonic() - started_s
-    return publication.summary
+    try:
+        await run.all()
+    finally:
+        run.summary.seconds = time.monotonic() - started_s
+    return run.summary
+
+
+def _check_options(record_type: RecordType, files: Sequence[Path], options: PublishOptions) -> None:
+    message = None
+    if not 1 <= options.chunks.records <= CHUNK_RECORDS_MAX:
+        message = f"--chunk-records takes 1 to {CHUNK_RECORDS_MAX}"
+    elif len(files) > 1 and (options.manifest or options.state):
+        option = "--manifest" if options.manifest else "--state"
+        message = f"{option} is about one file, and these are {len(files)}"
+    elif options.backfill and not record_type.observed_fields:
+        message = f"--backfill: {record_type.name} records have no clock check that it could serve"
+    if message is not None:
+        raise ConfigurationError(message)
 
 
 class _Publication:
@@ -165,174 +148,204 @@ class _Publication:
         self,
         settings: KafkaSettings,
         record_type: RecordType,
+        files: Sequence[Path],
+        options: PublishOptions,
         on_progress: Callable[[Progress], None],
-        correlation: bool,  # noqa: FBT001 - private, passed on by name above
-        stop: asyncio.Event | None,
+        stop: asyncio.Event,
     ) -> None:
-        self.summary = PublishSummary(settings.topic(record_type.raw_topic))
-        self._settings = settings
-        self._record_type = record_type
-        self._on_progress = on_progress
-        self._correlation = correlation
-        self._stop = stop or asyncio.Event()
-        self._fields = csv_fields(record_type)
-        self._sizes: dict[Path, int] = {}
-        self._bytes_before = 0
-        self._report_at_s = 0.0
+        self.summary = PublishSummary(settings.topic(record_type.raw_topic), len(files))
+        self._settings, self._record_type, self._options = settings, record_type, options
+        self._files, self._stop = files, stop
+        self._manifest = None if options.manifest is None else read_manifest(options.manifest)
+        self._pacer = Pacer(options.rate)
+        self._progress = Reporter(on_progress, self.summary, files, dry_run=options.dry_run)
 
-    # -- the files ---------------------------------------------------------------------------------
-
-    def read_only(self, files: Sequence[Path]) -> None:
-        """Check the files without sending anything."""
-        for path in files:
-            one = self._begin(path)
-            try:
-                checked = self._checked(path)
-            except MalformedFile as error:
-                one.outcome, one.why = "refused", str(error)
-                continue
-            one.outcome, one.rows, one.malformed = "published", checked.rows, checked.malformed
-
-    def _checked(self, path: Path) -> Checked:
-        with SourceFile(path, self._fields) as source:
-            return source.check()
-
-    def _begin(self, path: Path) -> FileSummary:
-        one = FileSummary(path)
-        self.summary.files.append(one)
-        return one
-
-    async def run(self, files: Sequence[Path]) -> None:
-        """Publish the files one after the other, until one fails or we are told to stop."""
-        partitions, record_bytes_max = await self._topic()
-        self._sizes = {path: path.stat().st_size for path in files}
-        try:
-            async with Outbox(
-                self._settings,
-                self.summary.topic,
-                partitions=partitions,
-                record_bytes_max=record_bytes_max,
-                on_acknowledged=self._acknowledged,
-            ) as outbox:
-                for path in files:
-                    if not self._stop.is_set():
-                        await self._file(outbox, path)
-        except WeighbridgeError as error:
-            self.summary.failure = error
-
-    async def _topic(self) -> tuple[int, int]:
-        """How many partitions the topic has, and the largest record it takes."""
-        topic = self.summary.topic
+    async def all(self) -> None:
+        """All files, until one fails or we are told to stop."""
         async with KafkaAdmin(self._settings) as admin:
-            found = (await admin.topics([topic])).get(topic)
-            if not found:
+            topic = await self._topic(admin)
+            reporting = asyncio.create_task(self._progress.run())
+            try:
+                for path in self._files:
+                    if self._stop.is_set() or self.summary.failure is not None:
+                        return
+                    one = FileSummary(path)
+                    self.summary.files.append(one)
+                    self._progress.begin(path, "checking")
+                    await self._told(one, self._file(admin, topic, one))
+            finally:
+                reporting.cancel()
+
+    async def _told(self, one: FileSummary, work: Awaitable[None]) -> None:
+        """Do the work of a file; what ends it goes into its summary."""
+        try:
+            await work
+        except (MalformedFile, ManifestMismatch) as error:
+            one.outcome, one.why = "refused", str(error)
+            if isinstance(error, ManifestMismatch):
+                one.differences = error.differences
+            log.warning("file_refused", path=str(one.path))
+        except (Stop, OwnershipLost) as error:
+            one.outcome, one.why = "stopped", str(error)
+        except Interrupted:
+            one.outcome = "interrupted"
+        except WeighbridgeError as error:
+            one.outcome, one.why = "failed", str(error)
+            self.summary.failure = error
+        finally:
+            self._progress.end_of_file()
+
+    # -- the topic ---------------------------------------------------------------------------------
+
+    async def _topic(self, admin: KafkaAdmin) -> _Topic | None:
+        """What there is to know of the raw topic; a dry run does without."""
+        try:
+            return await self._asked(admin)
+        except (ConfigurationError, BrokerUnavailable):
+            if self._options.dry_run:
+                return None
+            raise
+
+    async def _asked(self, admin: KafkaAdmin) -> _Topic:
+        raw = self.summary.topic
+        names = [raw, *self._manifests_topic()]
+        found = await admin.topics(names)
+        for name in names:
+            if not found.get(name):
                 message = (
-                    f"no topic {topic} at {self._settings.bootstrap}: `weighbridge topics create` "
+                    f"no topic {name} at {self._settings.bootstrap}: `weighbridge topics create` "
                     "makes it"
                 )
                 raise ConfigurationError(message)
-            try:
-                config: Mapping[str, str] = (await admin.topic_configs([topic]))[topic]
-            except ConfigurationError:
-                config = {}
-        return len(found), int(config.get("max.message.bytes", MESSAGE_BYTES_DEFAULT))
+        limits = await admin.message_bytes_max(names)
+        async with KafkaLog(self._settings) as kafka_log:
+            topic_id = await kafka_log.topic_id(raw)
+        return _Topic(
+            Target(record_type=self._record_type.name, topic=raw, topic_id=topic_id),
+            len(found[raw]),
+            limits.get(raw, MESSAGE_BYTES_DEFAULT),
+            limits.get(names[-1], MESSAGE_BYTES_DEFAULT),
+        )
+
+    def _manifests_topic(self) -> list[str]:
+        of_type = self._record_type
+        return [] if of_type.runs is None else [self._settings.topic(of_type.manifests_topic)]
 
     # -- one file ----------------------------------------------------------------------------------
 
-    async def _file(self, outbox: Outbox, path: Path) -> None:
-        one = self._begin(path)
-        try:
-            with SourceFile(path, self._fields) as source:
-                checked = await asyncio.to_thread(source.check)
-                await self._rows(outbox, one, source, checked)
-        except MalformedFile as error:
-            one.outcome, one.why = ("failed" if one.rows else "refused"), str(error)
-            log.warning("file_refused", path=str(path), line=error.line)
-        except WeighbridgeError as error:
-            one.why = str(error)
-            raise
-        finally:
-            one.certain_line = _certain(outbox, one.certain_line)
-            self._bytes_before += self._sizes[path]
-            self._report(one, 0, now=True)
-
-    async def _rows(
-        self, outbox: Outbox, one: FileSummary, source: SourceFile, checked: Checked
-    ) -> None:
-        """Put every row; then wait until all are acknowledged."""
-        for row in source.rows(checked):
-            if self._stop.is_set():
-                await self._last_answers(outbox, one)
+    async def _file(self, admin: KafkaAdmin, topic: _Topic | None, one: FileSummary) -> None:
+        with SourceFile(one.path, csv_fields(self._record_type), self._options.profile) as source:
+            identity = await asyncio.to_thread(source.identity)
+            if topic is None or self._options.dry_run:
+                limit = MESSAGE_BYTES_DEFAULT if topic is None else topic.record_bytes_max
+                planned = await self._reading(source, limit).plan(identity, self._stop)
+                one.planned(planned.plan, planned.checked.rows)
+                one.outcome = "checked"
                 return
-            one.rows += 1
-            one.certain_line = row.line
-            taken = await outbox.put(
-                self._key(row),
-                row.value,
-                self._headers(one.path, row),
-                mark=row.line,
-                flagged=row.error is not None,
-            )
-            if not taken:
-                one.too_large += 1
-                if len(one.too_large_lines) < LINES_NAMED_MAX:
-                    one.too_large_lines.append(row.line)
-            self._report(one, row.end_offset)
-        await outbox.settle()
-        one.outcome = "published"
+            one.state = state_path(one.path, self._options.state, self._options.state_dir)
+            with StateFile(one.state) as state_file:
+                before = self._before(state_file, identity, topic.target)
+                if before is not None and before.completed_at is not None:
+                    one.already(before.completed_at, str(before.publication), before.too_large)
+                    return
+                limit = topic.record_bytes_max if before is None else before.record_bytes_max
+                reading = self._reading(source, limit)
+                planned = await reading.plan(identity, self._stop)
+                one.planned(planned.plan, planned.checked.rows)
+                state = before or self._new_state(one, identity, topic, planned.plan)
+                one.publication = str(state.publication)
+                keeper = StateKeeper(state_file, state)
+                keeper.begin()
+                await self._send(admin, topic, one, planned, reading, keeper)
 
-    async def _last_answers(self, outbox: Outbox, one: FileSummary) -> None:
-        one.outcome = "interrupted"
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_ANSWERS_S):
-                await outbox.settle()
+    def _reading(self, source: SourceFile, record_bytes_max: int) -> FileReading:
+        reader = RowReader(
+            self._record_type,
+            record_bytes_max=record_bytes_max,
+            correlation=self._options.correlation,
+            backfill=self._options.backfill,
+        )
+        chunks, manifest, progress = self._options.chunks, self._manifest, self._progress
+        return FileReading(source, reader, chunks, manifest, progress)
 
-    def _key(self, row: FileRow) -> bytes | None:
-        """The record's message key, as far as it can be read; what it holds is for the gate."""
-        members = row.members if row.error is None else None
-        if members is None and row.error is None:
-            with contextlib.suppress(ValueError):
-                members = jiter.from_json(row.value)
-        if not isinstance(members, Mapping):
+    def _before(self, state_file: StateFile, identity: Identity, target: Target) -> State | None:
+        """The state to go on from, or to leave it at."""
+        held = read_state(state_file.path, state_file.read())
+        if self._options.again:
             return None
-        identity = self._record_type.identify(members)
-        key = None if identity is None else identity.encode("utf-8", "replace")
-        return key if key is not None and len(key) <= KEY_BYTES_MAX else None
+        return resumed(state_file.path, held, identity, target, self._cut())
 
-    def _headers(self, path: Path, row: FileRow) -> Headers:
-        headers: list[tuple[str, bytes | None]] = []
-        if row.error is not None:
-            headers.append((SOURCE_ERROR, row.error.encode()))
-        if self._correlation:
-            headers.append((CORRELATION_ID, f"{path.name}:{row.line}".encode("utf-8", "replace")))
-        return tuple(headers)
+    def _cut(self) -> Cut:
+        chunks, manifest = self._options.chunks, self._options.manifest
+        profile = self._options.profile
+        digest = None if manifest is None else hashlib.sha256(manifest.read_bytes()).hexdigest()
+        return Cut(
+            chunk_records=chunks.records,
+            chunk_bytes=chunks.bytes,
+            correlation=self._options.correlation,
+            backfill=self._options.backfill,
+            manifest_sha256=digest,
+            profile_sha256=None if profile is None else profile.sha256,
+        )
 
-    # -- what is known -----------------------------------------------------------------------------
+    def _new_state(self, one: FileSummary, identity: Identity, topic: _Topic, plan: Plan) -> State:
+        return State(
+            publication=uuid.uuid4(),
+            target=topic.target,
+            partitions=topic.partitions,
+            record_bytes_max=topic.record_bytes_max,
+            file_name=one.path.name,
+            file_bytes=identity.size_bytes,
+            file_sha256=identity.sha256,
+            file_mtime_ns=identity.mtime_ns,
+            cut=self._cut(),
+            records=plan.records,
+            chunks=plan.chunks,
+            too_large=plan.too_large,
+            started_at=now_text(),
+        )
 
-    def _acknowledged(self, load: Load) -> None:
-        """Files are settled one by one, so an answer is about the file at work."""
-        one = self.summary.files[-1]
-        one.acknowledged += load.records
-        one.malformed += load.flagged
-        one.bytes_acknowledged += load.size_bytes
+    async def _send(
+        self,
+        admin: KafkaAdmin,
+        topic: _Topic,
+        one: FileSummary,
+        planned: Planned,
+        reading: FileReading,
+        keeper: StateKeeper,
+    ) -> None:
+        """The second reading, chunk by chunk to the topic."""
 
-    def _report(self, one: FileSummary, bytes_read: int, *, now: bool = False) -> None:
-        if now or time.monotonic() >= self._report_at_s:
-            self._report_at_s = time.monotonic() + REPORT_EVERY_S
-            self._on_progress(
-                Progress(
-                    one.path,
-                    self._bytes_before + bytes_read,
-                    sum(self._sizes.values()),
-                    self.summary.total("rows"),
-                    self.summary.total("acknowledged"),
-                )
-            )
+        def on_in(number: int, chunk: Chunk, sent: bool) -> None:  # noqa: FBT001 - as it is called
+            one.chunk_in(number, len(chunk.rows), sent=sent)
+            keeper.chunk_done(number)
+            self._progress.report()
 
-
-def _certain(outbox: Outbox, last_line: int) -> int:
-    unsure = outbox.unsure_from()
-    return last_line if unsure is None else min(last_line, unsure - 1)
+        state = keeper.state
+        manifests = RunManifests(
+            next(iter(self._manifests_topic()), None),
+            topic.manifest_bytes_max,
+            Provenance(state.publication, one.path.name, state.file_sha256),
+            planned.plan.runs,
+        )
+        sender = Sender(
+            self._settings,
+            admin,
+            state,
+            planned.plan,
+            manifests,
+            pacer=self._pacer,
+            stop=self._stop,
+            on_in=on_in,
+        )
+        self._progress.begin(one.path, "publishing")
+        finished = False
+        try:
+            finished = await sender.run(reading.chunks(planned))
+            one.outcome = "published" if finished else "interrupted"
+        finally:
+            one.note = FORGOTTEN if sender.forgotten else None
+            keeper.end(complete=finished)
 
 
 def csv_fields(record_type: RecordType) -> CsvFields:

@@ -50,10 +50,11 @@ async def run_worker(settings: Settings, leave: Callable[[BaseException | None],
             metrics,
             lambda: causes(
                 worker.pump.partitions.values(),
-                worker.pump.lag_of,
+                worker.pump.watchdog.stalled,
                 now_s(),
                 worker.pump.away.values(),
             ),
+            lambda: list(worker.pump.watchdog.notes.values()),
         )
         port = await health.start()
         log.info("worker_started", group=settings.group, http=f"{settings.http_host}:{port}")

@@ -82,6 +82,25 @@ class Settings(BaseSettings):
     concurrency: int = Field(
         4, ge=1, description="Batches of different partitions at work at once."
     )
+    stall_s: float = Field(
+        60.0, gt=0, description="Work without progress for so long is a stall; it is healed."
+    )
+    stopped_retry_s: float = Field(
+        30.0, gt=0, description="How often a stopped partition looks whether you have acted."
+    )
+    breaker_types: str = Field(
+        "payroll",
+        description="Record types whose partitions pause for a flood of rejects; or `none`.",
+    )
+    breaker_window: int = Field(
+        1_000, ge=1, description="Newest records the breaker looks at; a chunk counts as one."
+    )
+    breaker_percent: int = Field(
+        50, ge=1, le=100, description="Share of rejects among them that pauses a partition."
+    )
+    breaker_counted_min: int = Field(
+        1_000, ge=1, description="With fewer records than this the breaker says nothing."
+    )
     shutdown_deadline_s: float = Field(20.0, gt=0, description="How long a graceful stop may take.")
 
     schema_store: Path | None = Field(
@@ -89,6 +108,17 @@ class Settings(BaseSettings):
     )
     http_host: str = Field("127.0.0.1", description="Where /live, /ready and /metrics listen.")
     http_port: int = Field(8080, ge=0, le=65535, description="0 takes a free port.")
+    scorer_id: str = Field(
+        "weighbridge-scorer",
+        min_length=1,
+        description="The scorer's consumer group; its topics and table begin with it.",
+    )
+    scorer_weights: Path | None = Field(
+        None, description="CSV file of the scorer's weights. Unset: the shipped example."
+    )
+    scorer_http_port: int = Field(
+        6066, ge=1, le=65535, description="Where the scorer shows /score/<unit>/."
+    )
     log_format: Literal["console", "json"] = Field("console", description="Form of log lines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least level logged."

@@ -19,6 +19,7 @@ from connectors.postgres.pool import Pool, PoolSettings
 from connectors.schema_store import FileSchemaStore, NoSchemaStore
 from schemas.record_types import RECORD_TYPES
 from streams.app import TypePorts, WorkerParts
+from streams.breaker import BreakerPolicy
 from streams.observer import Observer
 from streams.partition import PartitionSettings
 from streams.settings import Settings
@@ -83,6 +84,20 @@ def operator_pool(settings: Settings) -> Pool:
     )
 
 
+def reading_pool(settings: Settings) -> Pool:
+    """Sessions of whichever role is configured, for commands that only look: the operator's, else
+    the worker's. Raises like `worker_dsn`."""
+    acting = settings.postgres_operator_dsn
+    return Pool(
+        PoolSettings(
+            dsn=worker_dsn(settings) if acting is None else acting.get_secret_value(),
+            pool_size=1,
+            application_name="weighbridge-operator",
+            statement_cache_size=settings.statement_cache_size,
+        )
+    )
+
+
 def operator_name(settings: Settings) -> str:
     """Who acts: as configured, else the system's user."""
     return settings.operator or getpass.getuser()
@@ -110,6 +125,29 @@ def kafka_settings(settings: Settings) -> KafkaSettings:
     )
 
 
+def breakers(settings: Settings) -> dict[str, BreakerPolicy]:
+    """The breaker's policy by record type, for those types that have one.
+
+    Raises `ConfigurationError` for a type that does not exist, or figures that do not fit together.
+    """
+    named = {name.strip() for name in settings.breaker_types.split(",")} - {"", "none"}
+    unknown = named - RECORD_TYPES.keys()
+    if unknown:
+        message = (
+            f"breaker_types names {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(sorted(RECORD_TYPES))}, or `none`"
+        )
+        raise ConfigurationError(message)
+    try:
+        policy = BreakerPolicy(
+            settings.breaker_window, settings.breaker_percent, settings.breaker_counted_min
+        )
+    except ValueError as error:
+        message = f"settings breaker_window, breaker_percent, breaker_counted_min: {error}"
+        raise ConfigurationError(message) from None
+    return dict.fromkeys(named, policy)
+
+
 def schema_store(folder: Path | None) -> SchemaStore:
     """The file-backed store, or one that knows the shipped schemas alone.
 
@@ -124,7 +162,7 @@ def schema_store(folder: Path | None) -> SchemaStore:
 @asynccontextmanager
 async def worker_parts(settings: Settings, observer: Observer) -> AsyncIterator[WorkerParts]:
     """Everything a worker is put together from; what was opened is closed at the end."""
-    kafka = kafka_settings(settings)
+    kafka, policies = kafka_settings(settings), breakers(settings)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(
             Pool(
@@ -142,7 +180,9 @@ async def worker_parts(settings: Settings, observer: Observer) -> AsyncIterator[
         yield WorkerParts(
             source=KafkaSource(kafka),
             types={
-                kafka.topic(t.raw_topic): TypePorts(t, PostgresLedger(pool, t))
+                kafka.topic(t.raw_topic): TypePorts(
+                    t, PostgresLedger(pool, t), policies.get(t.name)
+                )
                 for t in RECORD_TYPES.values()
             },
             make_emitter=emitters.emitter,
@@ -153,5 +193,9 @@ async def worker_parts(settings: Settings, observer: Observer) -> AsyncIterator[
             kafka_bootstrap=kafka.bootstrap,
             concurrency=settings.concurrency,
             shutdown_deadline_s=settings.shutdown_deadline_s,
-            partition=PartitionSettings(step_deadline_s=settings.batch_deadline_s + 15.0),
+            stall_s=settings.stall_s,
+            partition=PartitionSettings(
+                step_deadline_s=settings.batch_deadline_s + 15.0,
+                stopped_retry_s=settings.stopped_retry_s,
+            ),
         )

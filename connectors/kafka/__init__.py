@@ -8,9 +8,10 @@
     log.py        looking into a log without joining the group
     log_access.py what assignment asks of a log; KafkaSource is one
     lenient.py    decoding what aiokafka's consumer cannot get past
-    emitter.py    KafkaEmitter: step 4, one Kafka transaction
+    transaction.py messages and a group's offset in one Kafka transaction, all results checked
+    emitter.py    KafkaEmitter: step 4, such a transaction for one partition
+    publication.py a publisher's chunks, one transaction each, each once
     producer.py   aiokafka's transactional producer, stopped within a bound
-    outbox.py     sending many plain records: what publishers use
     admin.py      one admin client, shared
     topics.py     creating and verifying topics
     topic_ids.py  telling a recreated topic from the one it replaced

@@ -18,7 +18,7 @@ from connectors.kafka.faults import bounded, translated
 from connectors.kafka.lazy_client import LazyClient
 from connectors.kafka.log import KafkaLog
 from connectors.kafka.membership import Place
-from connectors.ports import EmittedCursor
+from connectors.ports import EmittedCursor, LogRange
 
 _NO_OFFSET = -1
 
@@ -99,15 +99,14 @@ class KafkaAdmin(LazyClient[AIOKafkaAdminClient]):
             raise BrokerUnavailable(message)
         return {(place.topic, place.partition): found for place, found in offsets.items()}
 
-    async def stable_ends(self, places: Sequence[Place]) -> Mapping[Place, int]:
-        """How far `read_committed` may read, for those of these partitions that exist."""
-        ends: dict[Place, int] = {}
+    async def log_ranges(self, places: Sequence[Place]) -> Mapping[Place, LogRange]:
+        """What logs hold now, for those of these partitions that exist."""
+        ranges: dict[Place, LogRange] = {}
         async with KafkaLog(self._settings) as log:
             for topic, partition in places:
                 with contextlib.suppress(Stop):
-                    found = await log.log_range(topic, partition)
-                    ends[topic, partition] = found.last_stable_offset
-        return ends
+                    ranges[topic, partition] = await log.log_range(topic, partition)
+        return ranges
 
     # -- cluster -----------------------------------------------------------------------------------
 
@@ -146,6 +145,15 @@ class KafkaAdmin(LazyClient[AIOKafkaAdminClient]):
         resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
         async with self._call(f"settings of {', '.join(names)}") as client:
             return _configs(await client.describe_configs(resources))
+
+    async def message_bytes_max(self, names: Sequence[str]) -> Mapping[str, int]:
+        """The largest record batch that each of these topics takes; empty when we may not ask:
+        describing settings needs a right that producing does not."""
+        try:
+            configs = await self.topic_configs(names)
+        except ConfigurationError:
+            return {}
+        return {name: int(config["max.message.bytes"]) for name, config in configs.items()}
 
     async def create(self, topics: Sequence[NewTopic]) -> list[str]:
         """Create these topics; returns the names of those that did not exist before."""

@@ -8,7 +8,7 @@ are not UTF-8 become U+FFFD; values are bytes anyway and stay untouched.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -42,6 +42,13 @@ def decode_fetch(
     return list(islice(records, records_max)), records.next_fetch_offset
 
 
+def whole_batches(fetched: bytes) -> Iterator[bytes]:
+    """The bytes of each whole record batch of a fetch."""
+    batches = _Batches(fetched)
+    while batches.has_next():
+        yield batches.cut()
+
+
 class _Batches:
     """The whole record batches of a fetch; a last one may be cut short."""
 
@@ -59,18 +66,20 @@ class _Batches:
         """Whether another whole batch is there."""
         return self._end() <= len(self._fetched)
 
-    def next_batch(self) -> _LenientBatch:
+    def cut(self) -> bytes:
+        """The bytes of the next one."""
+        begin, self._at = self._at, self._end()
+        return self._fetched[begin : self._at]
+
+    def next_batch(self) -> LenientBatch:
         """The next one."""
-        end = self._end()
-        batch = _LenientBatch(self._fetched[self._at : end])
-        self._at = end
-        return batch
+        return LenientBatch(self.cut())
 
 
-class _LenientBatch(_DefaultRecordBatchPy):  # type: ignore[misc] # aiokafka is untyped
+class LenientBatch(_DefaultRecordBatchPy):  # type: ignore[misc] # aiokafka is untyped
     """aiokafka's own decoding, over bytes that decode to text whatever they are."""
 
-    def __iter__(self) -> _LenientBatch:
+    def __iter__(self) -> LenientBatch:
         super().__iter__()
         self._buffer: bytes = _LenientBytes(self._buffer)
         return self

@@ -24,6 +24,7 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
 
 from connectors.errors import Stop
+from connectors.kafka.blocked import Blocked, blocked_at
 from connectors.kafka.faults import bounded
 from connectors.kafka.lazy_client import LazyClient
 from connectors.kafka.lenient import decode_fetch
@@ -38,6 +39,8 @@ _CONSUMER_REPLICA = -1
 _OF_THE_LOG = (OffsetOutOfRangeError, CorruptRecordException)
 """What a read may find; not trouble with the broker."""
 _RETRY_S = 0.1
+_BACK_FIRST, _BACK_FACTOR = 200, 8
+"""How far back the last record is looked for at first, and how much farther each time."""
 
 
 class KafkaLog(LazyClient[AIOKafkaClient]):
@@ -109,9 +112,43 @@ class KafkaLog(LazyClient[AIOKafkaClient]):
         """
         return await self._read(topic, partition, offset, records_max, READ_COMMITTED)
 
+    async def last_committed(self, topic: str, partition: int) -> RawRecord | None:
+        """The last record that `read_committed` reaches, None when there is none.
+
+        Goes back in growing steps, past markers and aborted records.
+        """
+        held = await self.log_range(topic, partition)
+        begin, step = held.last_stable_offset, _BACK_FIRST
+        while begin > held.start_offset:
+            end, begin = begin, max(held.start_offset, begin - step)
+            step *= _BACK_FACTOR
+            last, at = None, begin
+            while at < end:
+                found, position = await self.read_leniently(topic, partition, at, _BACK_FIRST)
+                last = next((r for r in reversed(found) if r.offset < end), last)
+                if position <= at:
+                    break
+                at = position
+            if last is not None:
+                return last
+        return None
+
+    async def blocked_at(self, topic: str, partition: int, offset: int) -> Blocked:
+        """What stands at or after `offset`, as far as it can be told without checking it."""
+        _, fetched, _ = await self._fetch(topic, partition, offset, READ_COMMITTED)
+        return blocked_at(fetched, offset)
+
     async def _read(
         self, topic: str, partition: int, offset: int, records_max: int, isolation: int
     ) -> tuple[Sequence[RawRecord], int]:
+        place, fetched, aborted = await self._fetch(topic, partition, offset, isolation)
+        return decode_fetch(
+            place, fetched, aborted, offset, isolation=isolation, records_max=records_max
+        )
+
+    async def _fetch(
+        self, topic: str, partition: int, offset: int, isolation: int
+    ) -> tuple[TopicPartition, bytes, Sequence[Any]]:
         place = TopicPartition(topic, partition)
         bytes_max = self._settings.fetch_partition_bytes_max
         what = f"{topic}/{partition}: reading at offset {offset}"
@@ -128,9 +165,7 @@ class KafkaLog(LazyClient[AIOKafkaClient]):
             )
             ((_, ((_, error_code, _, _, _, aborted, *_, fetched),)),) = response.topics
             _check(error_code)
-            return decode_fetch(
-                place, fetched, aborted, offset, isolation=isolation, records_max=records_max
-            )
+            return place, fetched, aborted
 
     # -- asking ------------------------------------------------------------------------------------
 

@@ -39,6 +39,14 @@ class LogAccess:
         self._topic_ids[topic, partition] = await self._log.topic_id(topic)
         return await self._log.log_range(topic, partition)
 
+    async def ends(self, topic: str, partition: int) -> LogRange:
+        """What the log holds now, and nothing remembered. Raises like `log_range`."""
+        return await self._log.log_range(topic, partition)
+
+    async def last_committed(self, topic: str, partition: int) -> RawRecord | None:
+        """The last record that `read_committed` reaches, None when there is none."""
+        return await self._log.last_committed(topic, partition)
+
     async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
         """The record at exactly this offset, None if there is none. Raises like `log_range`."""
         return await self._log.read_record(topic, partition, offset)

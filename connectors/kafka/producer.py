@@ -85,6 +85,12 @@ def _mark_seen(producer: AIOKafkaProducer) -> None:
         _failed(batch._drain_waiter)  # noqa: SLF001 - see the module's text
 
 
+def look_at(answer: asyncio.Future[Any]) -> None:
+    """An answer that nobody awaits after another failed is no news to the event loop."""
+    if not answer.cancelled():
+        answer.exception()
+
+
 def _failed(waiter: asyncio.Future[None] | None) -> bool:
     """Whether a future of aiokafka holds an error; looks at it."""
     return (

@@ -26,6 +26,8 @@ from connectors.ports import Fetched, LogRange
 from schemas.envelope import RawRecord
 
 POLL_MS = 200
+RECORDS_AT_ONCE = 2_000
+"""Most that one fetch hands out at a time; what is made of records is larger than they are."""
 LENIENT_RECORDS_MAX = 500
 """How much is decoded the slow way at once, around a header whose name is not UTF-8."""
 
@@ -135,7 +137,9 @@ class RangeReader:
 
     async def _take(self, place: TopicPartition, reached: int) -> tuple[Sequence[RawRecord], int]:
         try:
-            found: Any = await self._consumer.getmany(place, timeout_ms=POLL_MS)
+            found: Any = await self._consumer.getmany(
+                place, timeout_ms=POLL_MS, max_records=RECORDS_AT_ONCE
+            )
             return found.get(place, ()), await self._consumer.position(place)
         except UnicodeDecodeError:
             return await self._take_leniently(place, reached)

@@ -54,6 +54,8 @@ class Reading:
     """The topic's id when assignment looked into its log."""
     reached: int = field(init=False)
     """The consumer's position: what follows the gathered records."""
+    aside: frozenset[int] = frozenset()
+    """Offsets that an operator set aside: what cannot be read there is passed over."""
     cautious: bool = False
     """Something ahead cannot be read: go on record by record, to hand out all before it."""
     _records: deque[RawRecord] = field(default_factory=deque)

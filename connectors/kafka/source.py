@@ -154,9 +154,12 @@ class KafkaSource(LogAccess):
             self._readings.pop(place, None)
         self._forget_topics(places)
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
+    def seek(
+        self, topic: str, partition: int, offset: int, aside: frozenset[int] = frozenset()
+    ) -> None:
         """Read on from here; whatever was read of this partition before is dropped.
 
+        What cannot be read at an offset in `aside` is handed out as `Unread` instead of a stop.
         Raises `OwnershipLost` when the group has taken the partition away meanwhile.
         """
         place, consumer = TopicPartition(topic, partition), self._member()
@@ -167,7 +170,7 @@ class KafkaSource(LogAccess):
             message = f"{topic}/{partition}: the group has taken it away"
             raise OwnershipLost(message) from None
         looked_into = self._topic_ids.get((topic, partition))
-        self._readings[topic, partition] = Reading(topic, partition, offset, looked_into)
+        self._readings[topic, partition] = Reading(topic, partition, offset, looked_into, aside)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -300,7 +303,7 @@ class KafkaSource(LogAccess):
             case kafka.OffsetOutOfRangeError():
                 await self._out_of_range(place, reading.reached)
             case kafka.RecordTooLargeError():
-                self._stop(place, unreadable.too_large(reading.reached))
+                await self._pass_or_stop(reading, error)
             case kafka.UnsupportedCodecError():
                 raise unreadable.no_codec(reading.topic, error) from None
             case UnicodeDecodeError():
@@ -309,7 +312,7 @@ class KafkaSource(LogAccess):
                 except (kafka.CorruptRecordException, kafka.OffsetOutOfRangeError) as found:
                     await self._cannot_read(reading, found)
             case _ if isinstance(error, OF_SOME_PARTITION):
-                self._undecodable(reading, error)
+                await self._undecodable(reading, error)
             case _:
                 await self._group_failed(error)
 
@@ -342,16 +345,28 @@ class KafkaSource(LogAccess):
             self._member().seek(TopicPartition(*place), position)
             reading.add(records, position, time.monotonic())
 
-    def _undecodable(self, reading: Reading, error: Exception) -> None:
+    async def _undecodable(self, reading: Reading, error: Exception) -> None:
         """A producer batch holds something that aiokafka cannot decode, perhaps after good records.
 
         Good records before it are read one by one; then it is named, and stops the partition.
         """
         if not reading.cautious:
             reading.cautious = True
-            return
+        else:
+            await self._pass_or_stop(reading, error)
+
+    async def _pass_or_stop(self, reading: Reading, error: Exception) -> None:
+        """What cannot be read stops the partition, unless an operator set it aside."""
         place = (reading.topic, reading.partition)
-        self._stop(place, unreadable.undecodable(reading.reached, error))
+        blocked = await self._log.blocked_at(*place, reading.reached)
+        if self._readings.get(place) is not reading:
+            return
+        records, position = blocked.passed(reading.aside, type(error).__name__)
+        if position == blocked.first:
+            self._stop(place, unreadable.in_the_way(place, blocked, error))
+        self._member().seek(TopicPartition(*place), position)
+        reading.cautious = False
+        reading.add(records, position, time.monotonic())
 
     async def _group_failed(self, error: Exception) -> NoReturn:
         """Something other than one partition's data failed."""

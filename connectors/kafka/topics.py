@@ -1,7 +1,8 @@
 """Creating the topics, and saying what is wrong with those that exist.
 
 For each record type: raw, committed, quarantine, with one and the same number of partitions,
-because an event goes to the output partition with the number of its source. And the control topic.
+because an event goes to the output partition with the number of its source; for a type that has
+runs, a topic of their manifests, with one partition. And the control topic.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ async def create_topics(
         "unclean.leader.election.enable": "false",
     }
     names = {name: partitions for of_type in record_types for name in _topics(settings, of_type)}
-    names[settings.control_topic] = 1
+    names.update(dict.fromkeys(_single(settings, record_types), 1))
     topics = [
         NewTopic(name, number, replication, topic_configs=config) for name, number in names.items()
     ]
@@ -97,7 +98,7 @@ async def verify_topics(
     """
     async with KafkaAdmin(settings) as admin:
         names = [name for of_type in record_types for name in _topics(settings, of_type)]
-        names.append(settings.control_topic)
+        names += _single(settings, record_types)
         found = await admin.topics(names)
         configs = await admin.topic_configs(sorted(found))
         brokers = len((await admin.cluster())["brokers"])
@@ -115,6 +116,12 @@ async def verify_topics(
 def _topics(settings: KafkaSettings, of_type: RecordType) -> list[str]:
     names = (of_type.raw_topic, of_type.committed_topic, of_type.quarantine_topic)
     return [settings.topic(name) for name in names]
+
+
+def _single(settings: KafkaSettings, record_types: Sequence[RecordType]) -> list[str]:
+    """The topics with one partition: the control topic and the manifests."""
+    of_runs = [of_type for of_type in record_types if of_type.runs is not None]
+    return [settings.control_topic, *(settings.topic(one.manifests_topic) for one in of_runs)]
 
 
 def _bytes_needed(limits: Limits) -> int:

@@ -6,6 +6,7 @@ from aiokafka import TopicPartition
 from aiokafka import errors as kafka
 
 from connectors.errors import ConfigurationError
+from connectors.kafka.blocked import Blocked
 from connectors.kafka.membership import Place
 
 OF_SOME_PARTITION = (kafka.CorruptRecordException, kafka.UnsupportedCodecError, ValueError)
@@ -31,6 +32,19 @@ def undecodable(offset: int, error: Exception) -> str:
     return (
         f"the record at or after offset {offset} cannot be decoded ({type(error).__name__}): its "
         "checksum, its framing or a header's name is broken"
+    )
+
+
+def in_the_way(place: Place, blocked: Blocked, error: Exception) -> str:
+    """What cannot be read, and the way past it."""
+    topic, partition = place
+    too_big = isinstance(error, kafka.RecordTooLargeError)
+    what = too_large(blocked.first) if too_big else undecodable(blocked.first, error)
+    through = f" --through {blocked.last}" if blocked.last > blocked.first else ""
+    return (
+        f"{what}. `weighbridge quarantine add --position {topic}/N/{partition}/{blocked.first}"
+        f"{through} --why TEXT` sets it aside (N is the incarnation, 1 unless the topic was "
+        "adopted: see `weighbridge status --json`)"
     )
 
 

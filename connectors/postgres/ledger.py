@@ -8,21 +8,25 @@ from contextlib import asynccontextmanager
 from connectors.errors import (
     ClaimRefused,
     ConfigurationError,
-    InvariantViolation,
     StopAll,
     invariant,
 )
-from connectors.ports import Cursor, OwedBatch
+from connectors.ports import Cursor, Interventions, OwedBatch
 from connectors.postgres.errors import LOCK_NOT_AVAILABLE, PostgresUnavailable
 from connectors.postgres.pool import Pool, Row
 from connectors.postgres.queries import query
-from connectors.postgres.transaction import PostgresTransaction, Statements, cursor_of
+from connectors.postgres.transaction import (
+    PostgresTransaction,
+    Statements,
+    cursor_of,
+    interventions_of,
+)
+from connectors.postgres.verdicts import entries_of
 from schemas.decision_set import CONTRACT_VERSION, DecisionSet
 from schemas.envelope import Source
 from schemas.quarantine import QUARANTINE_COLUMNS
 from schemas.record_type import COMMON_LEDGER_COLUMNS, RecordType
 from schemas.verdict import Verdict
-from schemas.verdict_page import Entry, unpack
 
 TAKE_TRIES = 3
 """How often step (b) tries for the cursor row, ending sessions of ours that hold it in between."""
@@ -172,6 +176,38 @@ class PostgresLedger:
             row = await session.fetchrow(query("batch_end"), *_place(source, group), batch_number)
         return None if row is None else int(row["next_offset"])
 
+    async def interventions(self, source: Source, group: str) -> Interventions:
+        """What keeps the partition, or positions of it, from going on now."""
+        async with self._pool.transaction() as session:
+            row = await session.fetchrow(
+                query("interventions"), source.topic, source.partition, group
+            )
+        return Interventions() if row is None else interventions_of(row)
+
+    async def begin_incarnation(
+        self, cursor: Cursor, group: str, token: bytes, cluster_id: str, first_offset: int
+    ) -> Cursor:
+        """Begin another life of the partition's topic at `first_offset`; its counts go on.
+
+        Raises `ClaimRefused` when the token is no longer ours, `DatabaseUnavailable`.
+        """
+        source = cursor.source
+        async with self._pool.transaction() as session:
+            row = await session.fetchrow(
+                self._statements.begin_incarnation,
+                source.topic,
+                source.partition,
+                group,
+                source.incarnation,
+                token,
+                cluster_id,
+                first_offset,
+            )
+        if row is None:
+            message = f"{source}: another worker has taken the cursor"
+            raise ClaimRefused(message)
+        return cursor_of(row)
+
     async def decision_set(self, digest: bytes) -> DecisionSet:
         """A stored decision set. Raises `ConfigurationError` when this code cannot read it."""
         async with self._pool.transaction() as session:
@@ -196,21 +232,11 @@ def _place(source: Source, group: str) -> tuple[str, int, str, int]:
     return source.topic, source.partition, group, source.incarnation
 
 
-def _entries(page: bytes) -> list[Entry]:
-    """The entries of a stored page. Pages are append-only, so one that cannot be read is no fault
-    that heals."""
-    try:
-        return list(unpack(page))
-    except ValueError as error:
-        message = f"a verdict page in the database cannot be read: {error}"
-        raise InvariantViolation(message) from None
-
-
 def _written(page: Row) -> tuple[dict[int, bytes], list[int]]:
     """What a batch wrote: offset to key of its ledger rows, and offsets of its rejects."""
     keys: dict[int, bytes] = {}
     offsets: list[int] = []
-    for entry in _entries(page["page"]):
+    for entry in entries_of(page["page"]):
         if entry.verdict is Verdict.COMMITTED:
             invariant(entry.key is not None, "a committed record has a key")
             keys[entry.offset] = bytes(entry.key or b"")

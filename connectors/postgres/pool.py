@@ -17,9 +17,14 @@ from typing import Any, Self
 
 import asyncpg
 
-from connectors.errors import DatabaseUnavailable, InfrastructureError, InvariantViolation
+from connectors.errors import (
+    DatabaseTimeout,
+    DatabaseUnavailable,
+    InfrastructureError,
+    InvariantViolation,
+)
 from connectors.postgres.connection import CONNECT_TIMEOUT_S, check_version, connect
-from connectors.postgres.errors import DRIVER_ERRORS, translate
+from connectors.postgres.errors import DRIVER_ERRORS, PostgresUnavailable, translate
 
 Row = Any
 """An `asyncpg.Record`: values by column name or position."""
@@ -82,7 +87,8 @@ def session_settings(settings: PoolSettings) -> dict[str, str]:
     """
     deadline_ms = int(settings.batch_deadline_s * 1000)
     chosen = {
-        "statement_timeout": deadline_ms,
+        # Shorter than the transaction's, or PostgreSQL ignores it and ends the session instead.
+        "statement_timeout": deadline_ms * 9 // 10,
         "transaction_timeout": deadline_ms,
         "lock_timeout": max(10, deadline_ms // 6),
         "idle_in_transaction_session_timeout": max(10, deadline_ms // 3),
@@ -211,6 +217,7 @@ class Pool:
         """
         async with self._slot():
             connection = await self._checkout()
+            begun_s = asyncio.get_running_loop().time()
             try:
                 session = Session(connection, self.settings.batch_deadline_s + CLIENT_MARGIN_S)
                 await session.execute(self._begin_sql)
@@ -218,8 +225,21 @@ class Pool:
                 await self._commit(connection)
             except BaseException as error:
                 await self._roll_back(connection, error)
+                if self._was_ended(error, begun_s):
+                    message = (
+                        "PostgreSQL ended the session: its transaction outran batch_deadline_s"
+                    )
+                    raise DatabaseTimeout(message) from None
                 raise
             self._keep(connection)
+
+    def _was_ended(self, error: BaseException, begun_s: float) -> bool:
+        """Whether a session was lost because of its transaction's own timeout: the driver says only
+        that the connection is gone."""
+        if not isinstance(error, PostgresUnavailable) or not error.sqlstate.startswith("08"):
+            return False
+        spent_s = asyncio.get_running_loop().time() - begun_s
+        return spent_s >= self.settings.batch_deadline_s * 0.95
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:

@@ -31,11 +31,13 @@ def _queries() -> dict[str, str]:
 def query(name: str, **names: str | Iterable[str]) -> str:
     """The statement called `name`, its placeholders filled with identifiers (or lists of them).
 
-    Raises `KeyError` for a statement or placeholder that does not exist, `ConfigurationError` for a
-    name that is no plain SQL identifier.
+    A placeholder that is given nothing stands for the text of the statement of that name. Raises
+    `KeyError` for a statement or placeholder that does not exist, `ConfigurationError` for a name
+    that is no plain SQL identifier.
     """
     filled = {placeholder: _identifiers(value) for placeholder, value in names.items()}
-    return _PLACEHOLDER.sub(lambda match: filled[match.group(1)], _queries()[name])
+    texts = _queries() | filled
+    return _PLACEHOLDER.sub(lambda match: texts[match.group(1)], texts[name])
 
 
 def _identifiers(value: str | Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from connectors.errors import (
     WeighbridgeError,
     invariant,
 )
-from connectors.ports import Claim, Counts, Cursor, LastRecord, Page, Written
+from connectors.ports import Claim, Counts, Cursor, Interventions, LastRecord, Page, Written
 from connectors.postgres.errors import (
     DRIVER_ERRORS,
     UNENCODABLE,
@@ -86,6 +86,11 @@ def cursor_of(row: Row) -> Cursor:
     )
 
 
+def interventions_of(row: Row) -> Interventions:
+    """The columns `pause` and `holds` of a row."""
+    return Interventions(row["pause"], frozenset(row["holds"]))
+
+
 class Statements:
     """A record type's statements, with its names filled in once."""
 
@@ -97,6 +102,7 @@ class Statements:
         self.probe = query("probe", ledger=ledger)
         self.bodies = query("bodies", ledger=ledger)
         self.finish = query("finish")
+        self.begin_incarnation = query("begin_incarnation", cursor=CURSOR_COLUMNS)
         self.ledger_rows = query("ledger_rows", ledger=ledger, columns=record_type.ledger_columns)
         self.quarantine_rows = query("quarantine_rows", columns=QUARANTINE_COLUMNS)
         self.primary_key = identifier(f"{ledger}_pkey")
@@ -141,7 +147,7 @@ class PostgresTransaction:
             )
             raise ClaimRefused(message)
         invariant(row["active"] is not None, "a migrated database has an active decision set")
-        return Claim(cursor, row["active"])
+        return Claim(cursor, row["active"], interventions_of(row))
 
     async def probe(self, keys: Sequence[bytes]) -> Mapping[bytes, Holder]:
         """Which keys the ledger or `retired_key` holds."""
@@ -273,6 +279,13 @@ class PostgresTransaction:
             raise translate(error) from None
         except DRIVER_ERRORS as error:
             raise translate(error) from None
+
+    async def pause(self, why: str) -> None:
+        """Pause the partition from the next claim on."""
+        source = self._source
+        await self._session.execute(
+            query("pause"), source.topic, source.partition, self._group, why
+        )
 
     async def finish(self, page: Page) -> None:
         """Store the verdict page, add to the counts and move D."""

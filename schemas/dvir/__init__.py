@@ -77,4 +77,5 @@ RECORD_TYPE = RecordType(
     restore=restore,
     identify=identify,
     shown=SHOWN,
+    observed_fields=("received_at", "inspected_at"),
 )

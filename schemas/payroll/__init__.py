@@ -3,6 +3,7 @@
 from schemas.masking import STAMPS_SHOWN, Shown
 from schemas.payroll.checks import LEDGER_COLUMNS, decide, event_of, identify
 from schemas.payroll.restore import restore
+from schemas.payroll.runs import RUNS, TOTALS
 from schemas.payroll.versions import COMMITTED, FOLDER, RAW
 from schemas.record_type import RecordType
 
@@ -50,4 +51,6 @@ RECORD_TYPE = RecordType(
     restore=restore,
     identify=identify,
     shown=SHOWN,
+    runs=RUNS,
+    totals=TOTALS,
 )

@@ -13,7 +13,21 @@ import sys
 import click
 
 from connectors.errors import WeighbridgeError
-from streams.cli import admin, check, demo, heal, publish, status, worker
+from streams.cli import (
+    admin,
+    adopt,
+    check,
+    demo,
+    heal,
+    profiles,
+    publish,
+    quarantine,
+    replay,
+    resume,
+    schema,
+    status,
+    worker,
+)
 from streams.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, exit_code
 
 
@@ -33,13 +47,19 @@ for command in (
     worker.worker,
     publish.publish,
     check.check,
+    profiles.profiles,
+    schema.schema,
     status.status,
+    quarantine.quarantine,
+    resume.resume,
+    replay.replay,
     heal.heal,
     admin.topics,
     admin.db,
     admin.settings,
 ):
     cli.add_command(command)
+admin.topics.add_command(adopt.adopt)
 
 
 def main() -> None:

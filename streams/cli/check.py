@@ -14,6 +14,7 @@ import click
 from connectors.errors import ConfigurationError
 from connectors.files import read_records
 from connectors.files.csv_rows import CsvFields
+from connectors.profiles import Profile
 from schemas import envelope
 from schemas.decision_set import DecisionSet
 from schemas.envelope import NO_TIMESTAMP, Record
@@ -21,6 +22,7 @@ from schemas.record_type import RecordType
 from schemas.record_types import RECORD_TYPES
 from streams.check import Checked, check_records, guess_record_type
 from streams.cli.output import console, table
+from streams.cli.profiles import open_profile, with_profile
 from streams.publish import csv_fields
 from streams.wiring import schema_store as open_schema_store
 
@@ -47,6 +49,7 @@ GUESS_FROM = 20
     "--schema-store", type=click.Path(path_type=Path), help="Folder of writer schemas, <id>.avsc."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per record.")
+@with_profile
 def check(
     file: Path,
     type_name: str | None,
@@ -54,15 +57,23 @@ def check(
     timestamp: str,
     schema_store: Path | None,
     as_json: bool,  # noqa: FBT001 - a flag of the command line
+    profile: str | None,
+    lookups: tuple[str, ...],
 ) -> int:
     """Say what the gate would say of each record in FILE, with no service running.
 
-    FILE is NDJSON or CSV (by its ending), or with --raw one message. Its records are settled
-    against each other, so duplicates and collisions inside it show. Exit code 1 when a record would
-    be turned away.
+    FILE is NDJSON or CSV (by its ending), or what --profile says, or with --raw one message. Its
+    records are settled against each other, so duplicates and collisions inside it show. Exit code 1
+    when a record would be turned away, 2 when the file as a whole would be.
     """
+    source = open_profile(profile, lookups, type_name)
+    if source is not None:
+        if raw:
+            message = "--raw takes the file as one message, --profile as records: one of them"
+            raise click.UsageError(message)
+        type_name = source.record_type.name
     fields = None if type_name is None else csv_fields(RECORD_TYPES[type_name])
-    records = _records(file, fields, raw=raw, timestamp=_timestamp(timestamp))
+    records = _records(file, fields, source, raw=raw, timestamp=_timestamp(timestamp))
     head = list(itertools.islice(records, GUESS_FROM))
     record_type = _record_type(type_name, head)
     checked = asyncio.run(
@@ -82,16 +93,20 @@ def check(
 
 
 def _records(
-    file: Path, fields: CsvFields | None, *, raw: bool, timestamp: int
+    file: Path, fields: CsvFields | None, profile: Profile | None, *, raw: bool, timestamp: int
 ) -> Iterator[Record]:
     if raw:
         yield Record(0, file.read_bytes(), timestamp)
         return
-    for index, row in enumerate(read_records(file, fields)):
+    for index, row in enumerate(read_records(file, fields, profile, _remark)):
         headers: envelope.Headers = ()
         if row.error is not None:
             headers = ((envelope.SOURCE_ERROR, row.error.encode()),)
         yield Record(index, row.value, timestamp, headers=headers)
+
+
+def _remark(line: int, what: str) -> None:
+    click.echo(f"line {line}: {what}", err=True)
 
 
 def _timestamp(text: str) -> int:

@@ -19,7 +19,8 @@ from streams.status import Status, read_status
 def status(settings: Settings, as_json: bool) -> int:  # noqa: FBT001 - a flag of the command line
     """Per partition: decided, emitted, end, lag, verdict counts and the G1 balance.
 
-    Exit code 1 when a balance does not hold, 3 when the deployment carries a stop mark.
+    Exit code 1 when a balance does not hold, 3 when the deployment carries a stop mark or a
+    partition is paused (`weighbridge resume`).
     """
     found = asyncio.run(read_status(settings))
     if as_json:
@@ -27,7 +28,7 @@ def status(settings: Settings, as_json: bool) -> int:  # noqa: FBT001 - a flag o
             click.echo(json.dumps(partition.as_dict()))
     else:
         _show(found)
-    if found.stop_mark is not None:
+    if found.stop_mark is not None or any(p.paused for p in found.partitions):
         return 3
     return 0 if all(p.cursor.counts.balanced for p in found.partitions) else 1
 
@@ -65,6 +66,9 @@ def _show(found: Status) -> None:
             "exact" if counts.balanced else "BROKEN",
         )
     out.print(partitions)
+    for partition in found.partitions:
+        if partition.paused is not None:
+            out.print(f"PAUSED {partition.cursor.source}: {partition.paused}", style="bold")
     for topic, reasons in found.reasons.items():
         out.print(f"{topic}: " + ", ".join(f"{n} {reason}" for reason, n in reasons.items()))
 

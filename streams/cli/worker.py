@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from typing import NoReturn
@@ -11,6 +12,7 @@ import uvloop
 
 from streams.cli.exits import exit_code
 from streams.cli.options import with_settings
+from streams.interventions import accept_gaps
 from streams.runner import run_worker
 from streams.settings import Settings
 
@@ -22,16 +24,42 @@ from streams.settings import Settings
 @click.option("--concurrency", type=int, help="Batches of different partitions at work at once.")
 @click.option("--pool-size", type=int, help="Database connections.")
 @click.option("--schema-store", type=click.Path(), help="Folder of writer schemas, <id>.avsc.")
-@with_settings(
-    "http_host", "http_port", "batch_records", "concurrency", "pool_size", "schema_store"
+@click.option(
+    "--accept-gap",
+    "gaps",
+    multiple=True,
+    metavar="TOPIC/PARTITION",
+    help="Go on at the log's start where records aged out undecided; on record. Repeatable.",
 )
-def worker(settings: Settings) -> None:
+@click.option("--operator-dsn", "postgres_operator_dsn", help="PostgreSQL as the operator's role.")
+@with_settings(
+    "http_host",
+    "http_port",
+    "batch_records",
+    "concurrency",
+    "pool_size",
+    "schema_store",
+    "postgres_operator_dsn",
+)
+def worker(settings: Settings, gaps: tuple[str, ...]) -> None:
     """Decide, settle, persist and emit records until told to stop.
+
+    With --accept-gap the decided cursor of exactly that partition moves over the offsets that
+    retention has removed, before the worker starts: they get no verdict. Where there is no gap the
+    option does nothing. It needs the operator's role (--operator-dsn).
 
     Stops gracefully on SIGTERM or Ctrl-C. Exit code 3 when an operator must act, 4 when Kafka or
     PostgreSQL cannot be reached at the start; later the worker waits for them and heals by itself.
     """
+    if gaps:
+        _accept(settings, gaps)
     uvloop.run(run_worker(settings, _leave))
+
+
+def _accept(settings: Settings, gaps: tuple[str, ...]) -> None:
+    for (topic, partition), gap in asyncio.run(accept_gaps(settings, gaps)):
+        said = str(gap) if gap is not None else f"{topic}/{partition}: no gap to accept"
+        click.echo(said, err=True)
 
 
 def _leave(error: BaseException | None) -> NoReturn:

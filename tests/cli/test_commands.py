@@ -442,3 +442,25 @@ def test_module_is_the_command(folder: Path) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert _lines(outcome)[0]["verdict"] == "committed"
     assert call("frobnicate").code == 2
+
+
+# --- schema ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["payroll", "dvir"])
+def test_schema_prints_the_published_file(run: Run, name: str) -> None:
+    """The schema's text as shipped, of committed events unless raw ones are asked for."""
+    folder = Path(__file__).parents[2] / "schemas" / name
+    for option, file in (("--committed", "committed"), ("--raw", "raw")):
+        printed = run("schema", name, option)
+        assert (printed.code, printed.err) == (0, "")
+        assert printed.out == (folder / f"{file}.v1.avsc").read_text(encoding="utf-8")
+    assert run("schema", name).out == run("schema", name, "--committed", "--version", 1).out
+
+
+def test_schema_prints_the_fingerprint_as_it_stands_in_values(run: Run) -> None:
+    """Eight bytes, little-endian; a version that is not there is wrong usage."""
+    assert run("schema", "dvir", "--fingerprint").out == "70d560eeaa6b244e\n"
+    missing = run("schema", "dvir", "--version", 9)
+    assert missing.code == 2
+    assert "versions 1 to 1" in missing.err

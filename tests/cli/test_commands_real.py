@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from connectors.embedded.services import find_running
 from schemas.record_types import RECORD_TYPES
 from tests.cli.command import Outcome, call, finish, start
 from tests.cli.test_commands import REPORT, STATEMENT
-from tests.connectors.kafka_tools import kafka_settings, make_topic
+from tests.connectors.kafka_tools import kafka_settings, make_topic, read_all
 from tests.servers import Database, Services, execute, run_apart
 
 GROUP = "commands"
@@ -202,7 +201,33 @@ def test_publish_files_and_folders(place: Place) -> None:
     assert "Traceback" not in outcome.err
     text = place.call("publish", "payroll", one)
     assert text.code == 0
+    assert "already published completely at" in text.out
+    assert "0 records acknowledged" in text.out
+    text = place.call("publish", "payroll", one, "--again")
+    assert text.code == 0
     assert "30 records acknowledged" in text.out
+
+
+def test_publish_with_a_manifest_and_without_writing(place: Place) -> None:
+    """A file that is not what its manifest says is 1 and named; a dry run plans and leaves nothing;
+    a folder that takes no state is 2 and names the way out."""
+    place.create()
+    one = place.records("one.ndjson", 30)
+    manifest = place.folder / "one.manifest.json"
+    manifest.write_text('{"manifest_version": 1, "total": {"row_count": 31}}', encoding="utf-8")
+    outcome = place.call("publish", "payroll", one, "--manifest", manifest)
+    assert outcome.code == 1
+    assert "total: row_count: manifest 31, file 30" in outcome.out
+    outcome = place.call("publish", "payroll", one, "--dry-run", "--chunk-records", 10)
+    assert outcome.code == 0
+    assert "30 records would go" in outcome.out
+    assert STATEMENT["source_run_id"] in outcome.out
+    outcome = place.call("publish", "payroll", one, "--state-dir", one / "sub")
+    assert outcome.code == 2
+    manifest.write_text("{}", encoding="utf-8")
+    outcome = place.call("publish", "payroll", one, "--manifest", manifest)
+    assert (outcome.code, "manifest_version" in outcome.err) == (2, True)
+    assert _held(place) == 0
 
 
 @pytest.mark.timeout(120)
@@ -217,7 +242,8 @@ def test_worker_and_status(place: Place) -> None:
     assert place.call("publish", "payroll", place.records("one.ndjson", 50)).code == 0
     bad = place.folder / "bad.ndjson"
     bad.write_text(json.dumps({**STATEMENT, "employee_id": "x"}) + "\njunk\n", encoding="utf-8")
-    assert place.call("publish", "payroll", bad, place.folder / "one.ndjson").code == 0
+    both = (bad, place.folder / "one.ndjson")
+    assert place.call("publish", "payroll", *both, "--again").code == 0
     found = _until_decided(place, 102)
     totals = {name: sum(p[name] for p in found) for name in ("in", "committed", "duplicate")}
     assert totals == {"in": 102, "committed": 50, "duplicate": 50}
@@ -239,11 +265,11 @@ def test_worker_and_status(place: Place) -> None:
     assert time.monotonic() - began_s < 20
 
 
-def test_interrupted_publish_tells_the_truth(place: Place) -> None:
-    """Ctrl-C in the middle: exit code 130, and the topic holds exactly what was acknowledged or
-    sent, never less than the summary says."""
+def test_interrupted_publish_tells_the_truth_and_goes_on(place: Place) -> None:
+    """Ctrl-C in the middle: exit code 130, the topic holds exactly what the summary says, and the
+    same command brings the rest."""
     place.create()
-    path = place.records("big.ndjson", 150_000)
+    path = place.records("big.ndjson", 80_000)
     process = place.start("publish", "payroll", path, "--json")
     ends_s = time.monotonic() + DEADLINE_S
     while _held(place) == 0:
@@ -253,25 +279,20 @@ def test_interrupted_publish_tells_the_truth(place: Place) -> None:
     outcome = finish(process)
     assert outcome.code == 130
     summary = json.loads(outcome.out)
-    assert 0 < summary["records"] < 150_000
+    assert 0 < summary["records"] < 80_000
     assert summary["files"][0]["outcome"] == "interrupted"
     assert _held(place) == summary["records"]
+    text = place.call("publish", "payroll", path)
+    assert text.code == 0
+    assert f"{80_000 - summary['records']} records acknowledged" in text.out
+    assert _held(place) == 80_000
 
 
 def _held(place: Place) -> int:
-    """Records in the raw payroll topic, which holds no markers."""
-    return run_apart(_ends(place))
-
-
-async def _ends(place: Place) -> int:
-    consumer = AIOKafkaConsumer(bootstrap_servers=place.services.bootstrap)
-    await consumer.start()
-    try:
-        topic = f"{place.prefix}payroll.raw"
-        ends = await consumer.end_offsets([TopicPartition(topic, n) for n in range(2)])
-    finally:
-        await consumer.stop()
-    return sum(ends.values())
+    """Records in the raw payroll topic that readers of committed data find."""
+    kafka = kafka_settings(place.services.bootstrap, place.prefix)
+    topic = kafka.topic("payroll.raw")
+    return sum(len(run_apart(read_all(kafka, topic, number))) for number in range(2))
 
 
 def test_worker_without_migrations(place: Place, services: Services, topic_prefix: str) -> None:

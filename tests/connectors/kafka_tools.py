@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.record.util import calc_crc32c
 
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.source import KafkaSource
@@ -133,6 +135,24 @@ async def produce_aborted(
         sent = [await client.send(topic, v, b"k", partition) for v in values]
         await asyncio.gather(*sent)
         await client.abort_transaction()
+
+
+async def send_broken_header(client: AIOKafkaProducer, topic: str) -> None:
+    """Three records in one batch; the second has a header whose name begins with 0xFF."""
+    batch = client.create_batch()
+    odd_headers = [("QQQQ", b"\xff\x00"), ("plain", None)]
+    for value, headers in ((b"before", []), (b"odd", odd_headers), (b"after", [])):
+        batch.append(timestamp=5, key=b"k", value=value, headers=headers)
+    build = batch._build
+
+    def broken() -> bytearray:
+        raw = bytearray(build())
+        raw[raw.index(b"QQQQ")] = 0xFF
+        struct.pack_into(">I", raw, 17, calc_crc32c(bytes(raw[21:])))
+        return raw
+
+    batch._build = broken
+    await (await client.send_batch(batch, topic, partition=0))
 
 
 async def read_all(

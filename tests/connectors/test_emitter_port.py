@@ -21,6 +21,9 @@ from tests.connectors.kafka_tools import (
     make_topics,
     read_all,
 )
+from tests.simulation.broker import SimulatedBroker, SimulatedEmitter
+from tests.simulation.plan import Plan
+from tests.simulation.world import World as Simulation
 
 
 class World(Protocol):
@@ -47,6 +50,18 @@ class MemoryWorld:
         return self.broker.outputs.get(("payroll.quarantine", partition), [])
 
 
+class SimulatedWorld(MemoryWorld):
+    def emitter(self, partition: int) -> Emitter:
+        assert isinstance(self.broker, SimulatedBroker)
+        return SimulatedEmitter(self.broker, PAYROLL, Source("payroll.raw", partition), "gate")
+
+
+def _simulated() -> SimulatedWorld:
+    world = Simulation(Plan.of(0))
+    world.over = True  # no faults, no latency
+    return SimulatedWorld(SimulatedBroker(world=world))
+
+
 @dataclass
 class KafkaWorld:
     settings: KafkaSettings
@@ -67,10 +82,13 @@ class KafkaWorld:
         return [Event(r.key, r.value, r.headers) for r in records]
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.services)])
+@pytest.fixture(params=["memory", "simulated", pytest.param("kafka", marks=pytest.mark.services)])
 async def world(request: pytest.FixtureRequest, topic_prefix: str):  # noqa: ANN201 - a generator
     if request.param == "memory":
         yield MemoryWorld(MemoryBroker())
+        return
+    if request.param == "simulated":
+        yield _simulated()
         return
     settings = kafka_settings(request.getfixturevalue("services").bootstrap, topic_prefix)
     await make_topics(settings)

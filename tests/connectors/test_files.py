@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigurationError
 from connectors.files import FileRow, MalformedFile, SourceFile, find_files, read_records
-from connectors.files import csv_rows as csv_module
+from connectors.files import csv_cutter as csv_module
 from connectors.files import ndjson as ndjson_module
 from connectors.files.csv_rows import CsvFields
 
@@ -242,8 +243,10 @@ def test_chunks_never_change_what_is_read(tmp_path: Path, tail: bytes, chunk: in
 
 
 def test_folders_give_their_files_in_order_and_each_file_once(tmp_path: Path) -> None:
-    """Files of other kinds and subfolders are left; naming a file twice publishes it once."""
-    for name in ("b.csv", "a.ndjson", "c.txt", "D.CSV"):
+    """Files of other kinds, states, manifests and subfolders are left; naming a file twice
+    publishes it once."""
+    beside = ("b.csv.weighbridge-publish.json", "b.manifest.json")
+    for name in ("b.csv", "a.ndjson", "c.txt", "D.CSV", *beside):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "e.csv").write_bytes(b"")
@@ -253,11 +256,13 @@ def test_folders_give_their_files_in_order_and_each_file_once(tmp_path: Path) ->
 
 def test_paths_that_lead_nowhere_are_named(tmp_path: Path) -> None:
     """What is not there, of another kind, or empty is said before anything is published."""
-    (tmp_path / "x.txt").write_bytes(b"")
+    for name in ("x.txt", "x.manifest.json"):
+        (tmp_path / name).write_bytes(b"")
     (tmp_path / "empty").mkdir()
     for path, why in (
         ("gone.csv", "neither a file nor a folder"),
         ("x.txt", "must end in .ndjson"),
+        ("x.manifest.json", "and not in"),
         ("empty", "holds no .ndjson"),
     ):
         with pytest.raises(ConfigurationError, match=why):
@@ -277,6 +282,19 @@ def test_a_file_is_checked_whole_and_then_read_as_it_was_checked(tmp_path: Path)
         path.write_bytes(b"a,b\n")
         with pytest.raises(MalformedFile, match="was changed"):
             list(source.rows(checked))
+
+
+def test_a_file_is_recognised_by_its_content(tmp_path: Path) -> None:
+    """Digests of all and of a part, and where its rows begin after so many lines."""
+    path = tmp_path / "x.csv"
+    content = b"first\nsecond\r\nthird!"
+    path.write_bytes(content)
+    with SourceFile(path) as source:
+        identity = source.identity()
+        assert (identity.size_bytes, identity.sha256) == (20, hashlib.sha256(content).hexdigest())
+        assert [source.after_lines(count) for count in (0, 1, 2, 3, 4)] == [0, 6, 14, 20, 20]
+        assert source.sha256(6, 14) == hashlib.sha256(b"second\r\n").hexdigest()
+        assert source.sha256(14, 99) == hashlib.sha256(b"third!").hexdigest()
 
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:

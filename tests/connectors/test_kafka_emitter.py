@@ -226,7 +226,7 @@ async def test_a_transaction_past_its_timeout_is_fenced(
         await real(self, *args)
 
     monkeypatch.setattr(AIOKafkaProducer, "send_offsets_to_transaction", slow)
-    monkeypatch.setattr("connectors.kafka.emitter.EMIT_DEADLINE_FACTOR", 30)
+    monkeypatch.setattr("connectors.kafka.transaction.DEADLINE_FACTOR", 30)
     async with EmitterFactory(kafka) as factory:
         emitter = emitter_of(factory, kafka)
         await emitter.start()

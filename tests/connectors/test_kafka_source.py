@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import struct
 import time
 import uuid
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka import errors as kafka_errors
-from aiokafka.record.util import calc_crc32c
 
 from connectors.errors import BrokerUnavailable, ConfigurationError, OwnershipLost, PartitionStop
 from connectors.kafka.log import KafkaLog
@@ -28,6 +26,7 @@ from tests.connectors.kafka_tools import (
     produce,
     produce_aborted,
     producer,
+    send_broken_header,
 )
 from tests.servers import Services
 
@@ -310,7 +309,7 @@ async def test_a_header_name_that_is_not_utf8_costs_nobody_anything(
     """aiokafka's consumer cannot get past it; the record is delivered, and so are all others."""
     await produce(kafka, raw, 0, numbers(0, 3))
     async with producer(kafka) as client:
-        await _send_broken_header(client, raw)
+        await send_broken_header(client, raw)
     await produce(kafka, raw, 0, numbers(3, 6))
     async with member(kafka, [raw]) as one:
         one.source.seek(raw, 0, 0)
@@ -335,10 +334,10 @@ async def test_a_header_name_that_is_not_utf8_in_an_aborted_transaction_stays_in
     """Reading leniently is still reading committed records only."""
     async with producer(kafka, transactional_id=f"odd/{raw}") as client:
         await client.begin_transaction()
-        await _send_broken_header(client, raw)
+        await send_broken_header(client, raw)
         await client.abort_transaction()
         await client.begin_transaction()
-        await _send_broken_header(client, raw)
+        await send_broken_header(client, raw)
         await client.commit_transaction()
     async with member(kafka, [raw]) as one:
         one.source.seek(raw, 0, 0)
@@ -356,7 +355,7 @@ async def test_a_record_that_is_damaged_stops_after_its_good_neighbours(
     """What can be read before it is handed out, then its offset is named."""
     await produce(kafka, raw, 0, numbers(0, 3))
     async with producer(kafka) as client:
-        await _send_broken_header(client, raw)
+        await send_broken_header(client, raw)
 
     async def damaged(*_: object) -> None:
         raise kafka_errors.CorruptRecordException
@@ -371,24 +370,6 @@ async def test_a_record_that_is_damaged_stops_after_its_good_neighbours(
         assert values == [*numbers(0, 3), b"before"]
         with pytest.raises(PartitionStop, match="at or after offset 4 cannot be decoded"):
             await one.batch()
-
-
-async def _send_broken_header(client: AIOKafkaProducer, topic: str) -> None:
-    """Three records in one batch; the second has a header whose name begins with 0xFF."""
-    batch = client.create_batch()
-    odd_headers = [("QQQQ", b"\xff\x00"), ("plain", None)]
-    for value, headers in ((b"before", []), (b"odd", odd_headers), (b"after", [])):
-        batch.append(timestamp=5, key=b"k", value=value, headers=headers)
-    build = batch._build
-
-    def broken() -> bytearray:
-        raw = bytearray(build())
-        raw[raw.index(b"QQQQ")] = 0xFF
-        struct.pack_into(">I", raw, 17, calc_crc32c(bytes(raw[21:])))
-        return raw
-
-    batch._build = broken
-    await (await client.send_batch(batch, topic, partition=0))
 
 
 async def test_a_recreated_topic_is_never_read_on(kafka: KafkaSettings) -> None:

@@ -7,7 +7,8 @@ import pytest
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.topics import Finding, create_topics, verify_topics
 from schemas.decision_set import Limits
-from tests.connectors.kafka_tools import PAYROLL, admin, kafka_settings, make_topic
+from schemas.record_types import RECORD_TYPES
+from tests.connectors.kafka_tools import PAYROLL, admin, delete_topic, kafka_settings, make_topic
 from tests.servers import Services
 
 
@@ -38,6 +39,21 @@ async def test_created_topics_are_as_they_must_be(kafka: KafkaSettings) -> None:
     async with admin(kafka) as client:
         described = await client.describe_topics(created)
     assert {len(topic["partitions"]) for topic in described} == {3, 1}
+
+
+async def test_a_type_with_runs_has_a_topic_of_manifests(kafka: KafkaSettings) -> None:
+    """One partition, kept and verified like the others."""
+    payroll = RECORD_TYPES["payroll"]
+    created = await create_topics(kafka, [payroll], partitions=3, replication=1)
+    topic = kafka.topic("payroll.manifests")
+    assert topic in created
+    async with admin(kafka) as client:
+        (described,) = await client.describe_topics([topic])
+    assert len(described["partitions"]) == 1
+    assert await verify_topics(kafka, [payroll], pause_s_max=60) == []
+    await delete_topic(kafka, topic)
+    (one,) = await verify_topics(kafka, [payroll], pause_s_max=60)
+    assert (one.level, one.topic) == ("error", topic)
 
 
 async def test_missing_topics_are_errors(kafka: KafkaSettings) -> None:

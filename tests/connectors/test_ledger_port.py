@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
@@ -10,11 +11,11 @@ import pytest
 
 from connectors.errors import ClaimRefused, ConfigurationError, InvariantViolation, StopAll
 from connectors.memory import MemoryLedger
-from connectors.ports import Counts, LastRecord, Ledger
+from connectors.ports import Counts, Interventions, LastRecord, Ledger
 from connectors.postgres.ledger import PostgresLedger
 from connectors.postgres.pool import Pool, PoolSettings
 from schemas.decision_set import DecisionSet
-from schemas.envelope import Source
+from schemas.envelope import Position, Source
 from schemas.reasons import Reason
 from schemas.verdict import Accepted, Holder, Refused
 from tests.connectors.rows import (
@@ -31,6 +32,9 @@ from tests.connectors.rows import (
     refused,
     write_batch,
 )
+from tests.simulation.database import SimulatedLedger
+from tests.simulation.plan import Plan
+from tests.simulation.world import World as Simulation
 
 SOURCE = PAYROLL_SOURCE
 
@@ -45,6 +49,9 @@ class World(Protocol):
 
     async def ledger_rows(self) -> int:
         """Rows in the ledger."""
+
+    async def hold(self, position: Position) -> None:
+        """An operator sets a position aside."""
 
 
 def _poisoned(accepted: Accepted) -> Refused | None:
@@ -71,6 +78,16 @@ class MemoryWorld:
     async def ledger_rows(self) -> int:
         return len(self.ledger.tables.ledger)
 
+    async def hold(self, position: Position) -> None:
+        self.ledger.tables.holds.add(position)
+
+
+class SimulatedWorld(MemoryWorld):
+    def __init__(self) -> None:
+        world = Simulation(Plan.of(0))
+        world.over = True  # no faults, no latency
+        self.ledger = SimulatedLedger(world, PAYROLL)
+
 
 class PostgresWorld:
     def __init__(self, pool: Pool, owner: asyncpg.Connection) -> None:
@@ -86,17 +103,30 @@ class PostgresWorld:
     async def ledger_rows(self) -> int:
         return int(await self.owner.fetchval("SELECT count(*) FROM payroll_ledger"))
 
+    async def hold(self, position: Position) -> None:
+        await self.owner.execute(
+            "WITH act AS (INSERT INTO operations (act, who, target) VALUES ('a', 'b', 'c') "
+            "RETURNING number) INSERT INTO position_hold SELECT $1, $2, $3, $4, number FROM act",
+            position.topic,
+            position.incarnation,
+            position.partition,
+            position.offset,
+        )
 
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.services)])
+
+IN_PROCESS = {"memory": MemoryWorld, "simulated": SimulatedWorld}
+
+
+@pytest.fixture(params=[*IN_PROCESS, pytest.param("postgres", marks=pytest.mark.services)])
 def backing(request: pytest.FixtureRequest) -> object:
-    """None for memory, else a database: asked for only when it is needed."""
-    return request.getfixturevalue("database") if request.param == "postgres" else None
+    """A kind of world in this process, else a database: asked for only when it is needed."""
+    return IN_PROCESS.get(request.param) or request.getfixturevalue("database")
 
 
 @pytest.fixture
 async def world(backing: Any) -> AsyncIterator[World]:
-    if backing is None:
-        yield MemoryWorld()
+    if backing in IN_PROCESS.values():
+        yield backing()
         return
     owner = await asyncpg.connect(backing.owner_dsn)
     async with Pool(PoolSettings(backing.worker_dsn, pool_size=4)) as pool:
@@ -353,6 +383,44 @@ async def test_a_stop_mark_stops_takes_and_claims(ledger: Ledger) -> None:
     with pytest.raises(StopAll, match="set back"):
         async with ledger.transaction(SOURCE, GROUP) as tx:
             await tx.claim(TOKEN, 0)
+
+
+async def test_a_pause_comes_with_its_batch_and_holds_from_the_next_claim_on(
+    ledger: Ledger,
+) -> None:
+    """Paused in a batch's transaction, the batch stands; rolled back, there is no pause."""
+    await owned(ledger)
+    with contextlib.suppress(KeyError):
+        async with ledger.transaction(SOURCE, GROUP) as tx:
+            await tx.pause("rolled back")
+            raise KeyError
+    assert await ledger.interventions(SOURCE, GROUP) == Interventions()
+    async with ledger.transaction(SOURCE, GROUP) as tx:
+        claim = await tx.claim(TOKEN, 0)
+        assert claim.interventions == Interventions()
+        await tx.pause("a flood")
+        await write_batch(tx, 1, 0, [payroll(0)])
+    assert (await ledger.interventions(SOURCE, GROUP)).pause == "a flood"
+    async with ledger.transaction(SOURCE, GROUP) as tx:
+        assert (await tx.claim(TOKEN, 1)).interventions.pause == "a flood"
+    other = Source(SOURCE.topic, 1)
+    assert await ledger.interventions(other, GROUP) == Interventions()
+    assert await ledger.interventions(SOURCE, "another") == Interventions()
+
+
+async def test_holds_are_seen_from_the_cursor_on(world: World) -> None:
+    """What lies before D, in another partition or incarnation, holds nothing up."""
+    ledger = world.ledger
+    await owned(ledger)
+    for offset in (0, 4, 9):
+        await world.hold(SOURCE.position(offset))
+    await world.hold(Position(SOURCE.topic, 2, SOURCE.partition, 5))
+    await world.hold(Position(SOURCE.topic, 1, 7, 6))
+    assert (await ledger.interventions(SOURCE, GROUP)).holds == {0, 4, 9}
+    async with ledger.transaction(SOURCE, GROUP) as tx:
+        await write_batch(tx, 1, 0, [payroll(0)])
+    async with ledger.transaction(SOURCE, GROUP) as tx:
+        assert (await tx.claim(TOKEN, 1)).interventions.holds == {4, 9}
 
 
 async def test_the_deployment_has_one_id(ledger: Ledger) -> None:

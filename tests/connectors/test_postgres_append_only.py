@@ -33,8 +33,12 @@ APPEND_ONLY = [
     "dvir_ledger",
     "dvir_signature",
     "operations",
+    "partition_pause",
     "payroll_ledger",
+    "position_hold",
     "quarantine",
+    "resubmission",
+    "resubmission_sent",
     "retired_key",
     "stop_mark",
     "verdict_page",
@@ -68,9 +72,22 @@ async def filled(database: Any) -> Any:
     await owner.execute(
         "INSERT INTO retired_key VALUES ('payroll', $1, $2, 1, 0, 44)", key_of("old"), bytes(32)
     )
-    await owner.execute(
-        "INSERT INTO operations (act, who, target) VALUES ('dismiss', 'someone', 'a/1/0/1')"
+    number = await owner.fetchval(
+        "INSERT INTO operations (act, who, target) VALUES ('dismiss', 'someone', 'a/1/0/1') "
+        "RETURNING number"
     )
+    await owner.execute(
+        "INSERT INTO resubmission (number, topic, incarnation, partition, record_offset, digest, "
+        "attempt, to_partition, corrected) SELECT $1, topic, incarnation, partition, "
+        "record_offset, raw_digest, 2, 0, false FROM quarantine",
+        number,
+    )
+    await owner.execute("INSERT INTO resubmission_sent VALUES ($1, 1, 0, 2)", number)
+    await owner.execute(
+        "INSERT INTO partition_pause (topic, partition, consumer_group, why) "
+        "VALUES ('a', 0, 'g', 'w')"
+    )
+    await owner.execute("INSERT INTO position_hold VALUES ('a', 1, 0, 7, $1)", number)
     await owner.close()
     return database
 
@@ -165,6 +182,27 @@ async def test_the_worker_can_set_a_stop_mark_but_not_clear_one(
     assert [row["why"] for row in await worker.fetch("TABLE stop_mark_in_force")] == [
         "another reason"
     ]
+
+
+async def test_the_worker_can_pause_a_partition_but_not_resume_one(
+    worker: asyncpg.Connection,
+) -> None:
+    """Resuming, and setting a position aside, are acts of an operator."""
+    place = "INSERT INTO partition_pause (topic, partition, consumer_group, why"
+    await worker.execute(f"{place}) VALUES ('b', 0, 'g', 'flood')")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await worker.execute(f"{place}, resumes, act) VALUES ('b', 0, 'g', 'no', 1, 1)")
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await worker.execute("INSERT INTO position_hold VALUES ('b', 1, 0, 7, 1)")
+
+
+async def test_a_pause_is_resumed_by_an_act_or_not_at_all(superuser: asyncpg.Connection) -> None:
+    """Nobody can end a pause without saying so on record."""
+    with pytest.raises(asyncpg.CheckViolationError):
+        await superuser.execute(
+            "INSERT INTO partition_pause (topic, partition, consumer_group, why, resumes) "
+            "VALUES ('a', 0, 'g', 'no act', 1)"
+        )
 
 
 async def test_the_operator_reads_and_adds_acts(superuser: asyncpg.Connection, filled: Any) -> None:

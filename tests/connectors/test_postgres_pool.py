@@ -130,7 +130,7 @@ async def test_every_transaction_has_its_timeouts(database: Any, cache: int) -> 
                     for name in session_settings(settings)
                 }
                 isolation = await session.one("isolation", "SHOW transaction_isolation")
-    assert milliseconds(shown["statement_timeout"]) == 12_000
+    assert milliseconds(shown["statement_timeout"]) == 10_800
     assert milliseconds(shown["transaction_timeout"]) == 12_000
     assert milliseconds(shown["lock_timeout"]) == 2_000
     assert milliseconds(shown["idle_in_transaction_session_timeout"]) == 4_000

@@ -12,11 +12,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+
+from aiokafka.admin import AIOKafkaAdminClient
 
 from connectors.kafka.settings import KafkaSettings
 from connectors.kafka.topics import create_topics
@@ -28,6 +31,7 @@ from streams.demo.proof import prove
 from streams.demo.publishing import Placed, publish
 from streams.demo.reading import Outside, look
 from streams.demo.worker_process import Watch
+from tests.cli.command import Outcome, call
 from tests.servers import Database, Services
 
 GROUP = "gate"
@@ -154,15 +158,15 @@ class Gate:
         *,
         dsn: str | None = None,
         bootstrap: str | None = None,
+        options: Sequence[str] = (),
         **settings: object,
     ) -> Harmed:
         """Start a worker; with `act`, one that harms itself (see `acting_worker`)."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("WEIGHBRIDGE_")}
         given: dict[str, object] = {
+            **self.settings,
             "kafka_bootstrap": bootstrap or self.services.bootstrap,
             "postgres_dsn": dsn or self.database.worker_dsn,
-            "group": GROUP,
-            "topic_prefix": self.prefix,
             "session_timeout_ms": SESSION_TIMEOUT_MS,
             "batch_records": self.batch_records,
             "batch_deadline_s": 6.0,
@@ -174,6 +178,7 @@ class Gate:
         environment |= {f"WEIGHBRIDGE_{k.upper()}": str(v) for k, v in given.items()}
         module = "streams.cli" if act is None else "tests.faults.acting_worker"
         arguments = ["worker"] if act is None else [act, str(nth)]
+        arguments += options
         log = self.folder / f"worker-{len(self.workers)}.log"
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -191,6 +196,36 @@ class Gate:
         worker = Harmed(process, log)
         self.workers.append(worker)
         return worker
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What leads commands to this gate."""
+        return {
+            "kafka_bootstrap": self.services.bootstrap,
+            "postgres_dsn": self.database.worker_dsn,
+            "postgres_operator_dsn": self.database.operator_dsn,
+            "group": GROUP,
+            "topic_prefix": self.prefix,
+        }
+
+    async def command(self, *arguments: object) -> Outcome:
+        """Run a command of an operator here, as a process of its own."""
+        return await asyncio.to_thread(partial(call, *arguments, operator="pat", **self.settings))
+
+    async def recreate(self, topic: str) -> None:
+        """Delete a topic and create it again."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.services.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([topic])
+            while (await admin.describe_topics([topic]))[0]["error_code"] == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            types = list(RECORD_TYPES.values())  # with our retention: the stock's records are old
+            await create_topics(self.kafka, types, partitions=self.partitions, replication=1)
+            while (await admin.describe_topics([topic]))[0]["error_code"] != 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        finally:
+            await admin.close()
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[Watch]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.structs import OffsetAndMetadata
 
@@ -129,7 +129,7 @@ async def test_topic_recreated_under_a_running_worker(gate: Gate, records: int) 
     worker = await gate.worker()
     await gate.drain()
     before = await look(gate.outside, "payroll")
-    await _recreate(gate, gate.prefix + PAYROLL_RAW)
+    await gate.recreate(gate.prefix + PAYROLL_RAW)
     await gate.publish(records)
     await worker.says("recreated", deadline_s=90)
     await worker.says("state=stopped", deadline_s=90)
@@ -206,17 +206,3 @@ async def test_started_while_kafka_is_away(gate: Gate) -> None:
     assert await worker.ended(40) == 4
     assert "Traceback" not in worker.text()
     assert "Kafka" in worker.text().splitlines()[-1]
-
-
-async def _recreate(gate: Gate, topic: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=gate.services.bootstrap)
-    await admin.start()
-    try:
-        await admin.delete_topics([topic])
-        while (await admin.describe_topics([topic]))[0]["error_code"] == 0:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        await admin.create_topics([NewTopic(topic, gate.partitions, 1)])
-        while (await admin.describe_topics([topic]))[0]["error_code"] != 0:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-    finally:
-        await admin.close()

@@ -45,7 +45,9 @@ class Log:
     async def read_record(self, topic: str, partition: int, offset: int) -> RawRecord | None:
         return await self._log.read_record(topic, partition, offset)
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
+    def seek(
+        self, topic: str, partition: int, offset: int, aside: frozenset[int] = frozenset()
+    ) -> None:
         """Nothing to move."""
 
     async def close(self) -> None:

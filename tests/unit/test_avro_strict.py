@@ -237,6 +237,13 @@ def test_a_writers_schema_costs_no_more_than_ours() -> None:
     assert [fault.path for fault in writer_faults(writer, SCHEMA)] == ["pay"]
 
 
+def test_what_only_looks_like_a_type_is_none() -> None:
+    """A default or a note may hold anything, also what looks like a type with an odd name."""
+    note = {"type": "record", "name": {"a": 1}, "fields": []}
+    writer = _schema([{"name": "pay", "type": "double", "note": note}])
+    assert [fault.path for fault in writer_faults(writer, SCHEMA)] == ["pay"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -246,6 +253,10 @@ def test_a_writers_schema_costs_no_more_than_ours() -> None:
         '{"type":"record","name":"R","fields":[{"name":"a\\u0000","type":"int"}]}',
         '{"type":"enum","name":"E","symbols":["a\\ud800"]}',
         '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}',
+        '{"type":"bytes","logicalType":"decimal","precision":9,"scale":-0.0}',
+        '{"type":"bytes","logicalType":"decimal","precision":9.0,"scale":2}',
+        '{"type":"record","name":"R","fields":[{"name":-1,"type":"int"}]}',
+        '{"type":"record","name":"R","fields":[{"name":"","type":["null","R"]}]}',
     ],
     ids=lambda text: text[:40],
 )
@@ -261,6 +272,46 @@ def test_items_of_no_bytes_are_refused() -> None:
     kind = {"type": "array", "items": {"type": "array", "items": nothing}}
     assert _reason(kind, b"\x02\x02\x00\x00") is Reason.MALFORMED_AVRO
     assert _one(kind, b"\x02\x00\x00") == [[]]
+
+
+def _doubled(innermost: object, levels: int) -> dict[str, Any]:
+    """A record that holds the one before it twice, and so on."""
+    kind: Any = innermost
+    name = kind["name"] if isinstance(kind, dict) else kind
+    for level in range(levels):
+        again = f"D{level - 1}" if level else name
+        fields = [{"name": "a", "type": kind}, {"name": "b", "type": again}]
+        kind = {"type": "record", "name": f"D{level}", "fields": fields}
+    found: dict[str, Any] = kind
+    return found
+
+
+@pytest.mark.parametrize(
+    "innermost", ["null", {"type": "fixed", "name": "F", "size": 0}, "Nothing"], ids=str
+)
+def test_values_of_no_bytes_are_counted(innermost: object) -> None:
+    """Records of records of nothing would make work without end from a value of a few bytes; a few
+    such values are as Avro has them."""
+    nothing = {"name": "n", "type": {"type": "record", "name": "Nothing", "fields": []}}
+    few, many = (
+        _schema([nothing, {"name": "x", "type": _doubled(innermost, levels)}]) for levels in (4, 60)
+    )
+    assert isinstance(few.decode(b"", 0), dict)
+    with pytest.raises(AvroFault) as caught:
+        many.decode(b"", 0)
+    assert caught.value.reason is Reason.MALFORMED_AVRO
+
+
+def test_many_values_that_take_bytes_are_read() -> None:
+    """Only values of no bytes are counted: a wide record is none of them."""
+    inner = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "int"}]}
+    fields = [
+        {"name": "f0", "type": inner},
+        *({"name": f"f{i}", "type": "I"} for i in range(1, 90)),
+    ]
+    decoded = _schema(fields).decode(b"\x02" * 90, 0)
+    assert isinstance(decoded, dict)
+    assert len(decoded) == 90
 
 
 def test_long_decimals_of_unknown_members_are_exact() -> None:

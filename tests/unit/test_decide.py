@@ -14,7 +14,7 @@ from schemas.decision_set import DecisionSet, Limits
 from schemas.envelope import Headers, Record, Source
 from schemas.payroll import RECORD_TYPE
 from schemas.reasons import Reason
-from schemas.verdict import Accepted, Decided, Refused
+from schemas.verdict import Accepted, Decided, Refused, Violation
 from streams.decide import decide, decide_batch, schema_refs
 
 SOURCE = Source("payroll.raw", 2)
@@ -74,6 +74,28 @@ def test_an_unmapped_row_that_is_no_text(row: bytes) -> None:
     assert isinstance(found, Refused)
     assert found.reason is Reason.ENCODING
     assert found.violations[1].rule == "6 columns, the header has 5"
+
+
+@pytest.mark.parametrize(
+    ("why", "path", "rule"),
+    [
+        (b"gross_pay: an amount", "gross_pay", "an amount"),
+        (b"earnings[12].amount: a: b", "earnings[12].amount", "a: b"),
+        (b"gross: an amount", "", "gross: an amount"),
+        (b"gross_pay:an amount", "", "gross_pay:an amount"),
+        (b"gross_pay: ", "", "gross_pay:"),
+        (b"gross_pay[12345]: x", "", "gross_pay[12345]: x"),
+        (b"gross_pay.a.b: x", "", "gross_pay.a.b: x"),
+        (b"3 columns, the header has 2", "", "3 columns, the header has 2"),
+        (b"gross_pay." + b"x" * 65 + b": x", "", "gross_pay." + "x" * 65 + ": x"),
+    ],
+)
+def test_a_publisher_may_name_the_field_to_blame(why: bytes, path: str, rule: str) -> None:
+    """`FIELD: rule` with a path into the contract lets operators filter by field; anything else is
+    the rule as a whole."""
+    found = _decide(b"a,b", (("wb-source-error", why),))
+    assert isinstance(found, Refused)
+    assert found.violations == (Violation(path, rule),)
 
 
 @pytest.mark.parametrize("why", [b"", b" ", b"\xff", "é".encode() * 500, b"a\x00b"])

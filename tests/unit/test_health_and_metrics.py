@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, get_args
 
 import pytest
 
 from connectors.ports import Counts
 from schemas.envelope import Source
-from streams.health import ASSIGN_S, STALL_S, causes
+from streams.health import ASSIGN_S, causes
 from streams.metrics import CATALOGUE, Metrics, Name, resident_memory_bytes
 from streams.observer import STATES, Observer
 from streams.partition import LEGAL_MOVES, State
@@ -26,9 +28,14 @@ class Standing:
     source: Source = field(default_factory=lambda: Source("payroll.raw", 2))
 
 
-def _causes(state: State, quiet_s: float, lag: int = 0) -> list[str]:
+STALL = {("payroll.raw", 2): "payroll.raw/2 stalled"}
+
+
+def _causes(
+    state: State, quiet_s: float, stalled: Mapping[tuple[str, int], str] = MappingProxyType({})
+) -> list[str]:
     partitions: list[Any] = [Standing(state)]
-    return causes(partitions, lambda _: lag, quiet_s)
+    return causes(partitions, stalled, quiet_s)
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.STOPPED])
@@ -44,30 +51,23 @@ def test_assigning_is_red_when_it_takes_long() -> None:
     assert "payroll.raw/2 assigning for 31 s" in cause
 
 
-def test_running_is_red_only_when_it_stalls() -> None:
-    """No progress while there is lag is a stall; an idle partition may be quiet for ever."""
-    assert _causes(State.RUNNING, STALL_S, lag=5) == []
-    assert _causes(State.RUNNING, STALL_S * 100, lag=0) == []
-    (cause,) = _causes(State.RUNNING, STALL_S + 1, lag=5)
-    assert cause == "payroll.raw/2 no progress for 61 s, lag 5"
+@pytest.mark.parametrize("state", [State.RUNNING, State.WAITING, State.ASSIGNING])
+def test_what_the_watchdog_says_of_a_partition_is_its_cause(state: State) -> None:
+    """A partition that runs is red only when it stalls, and stays so while it is assigned again."""
+    assert _causes(State.RUNNING, 1e6) == []
+    assert _causes(state, 0.0, STALL) == ["payroll.raw/2 stalled"]
+    assert _causes(State.STOPPED, 0.0, STALL) == ["payroll.raw/2 stopped: because"]
 
 
 def test_revoked_is_nobodys_concern() -> None:
     """What the group took away is another worker's."""
-    assert _causes(State.REVOKED, 1e6, lag=9) == []
-    assert causes([], lambda _: 0, 0.0) == []
-
-
-def test_a_partition_that_has_just_moved_is_given_time() -> None:
-    """Idle for hours and assigned again a moment ago: that is no stall."""
-    partitions: list[Any] = [Standing(State.RUNNING, moved_at_s=1_000.0)]
-    assert causes(partitions, lambda _: 5, 1_000.0 + STALL_S) == []
-    assert causes(partitions, lambda _: 5, 1_001.0 + STALL_S) != []
+    assert _causes(State.REVOKED, 1e6) == []
+    assert causes([], STALL, 0.0) == []
 
 
 def test_what_is_away_comes_first() -> None:
     """What does not answer outside is a cause of its own, even without partitions."""
-    assert causes([], lambda _: 0, 0.0, ["Kafka does not answer"]) == ["Kafka does not answer"]
+    assert causes([], {}, 0.0, ["Kafka does not answer"]) == ["Kafka does not answer"]
 
 
 def test_each_partition_has_a_cause_of_its_own() -> None:
@@ -76,7 +76,7 @@ def test_each_partition_has_a_cause_of_its_own() -> None:
         Standing(State.WAITING),
         Standing(State.STOPPED, source=Source("dvir.raw", 0)),
     ]
-    assert len(causes(partitions, lambda _: 0, 0.0)) == 2
+    assert len(causes(partitions, {}, 0.0)) == 2
 
 
 def test_every_state_has_a_row_of_moves_and_a_metric() -> None:
