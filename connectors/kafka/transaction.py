@@ -146,7 +146,8 @@ class TransactionalProducer:
 
         Raises `Fenced`, `BrokerUnavailable`, or `Stop` when a topic refuses a message. After any
         error, cancellation included, what could be aborted is, and this producer can only be
-        closed. The outcome is unknown if the commit was under way: the offset tells.
+        closed. The outcome is unknown if the commit was under way: the offset tells. It may be
+        closed meanwhile, when its partition stops for another reason.
         """
         ready = self._state is State.READY
         invariant(ready, f"{self.transactional_id} is {self._state.value}")
@@ -154,10 +155,12 @@ class TransactionalProducer:
         try:
             await self._transact(deliveries, group, place, to)
         except BaseException:
-            self._move(State.BROKEN)
-            await self._abort()
+            if self._state is State.EMITTING:  # closed meanwhile, it has been aborted
+                self._move(State.BROKEN)
+                await self._abort()
             raise
-        self._move(State.READY)
+        if self._state is State.EMITTING:
+            self._move(State.READY)
 
     async def _transact(
         self, deliveries: Sequence[Delivery], group: str, place: TopicPartition, to: EmittedCursor

@@ -386,3 +386,22 @@ class TestBrokerAway:
         await heir.close()
         await emitter.close()
         assert await values(kafka, "payroll.committed") == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.01])
+async def test_closed_in_the_middle_of_an_emission(
+    factory: EmitterFactory, kafka: KafkaSettings, after_s: float
+) -> None:
+    """A partition may stop while its last batch is being emitted: that is no broken invariant, and
+    the events are out together with the offset, or not at all."""
+    emitter = emitter_of(factory, kafka)
+    await emitter.start()
+    emission = asyncio.create_task(
+        emitter.emit([event(b"%d" % n) for n in range(500)], [], EmittedCursor(500, "m"))
+    )
+    await asyncio.sleep(after_s)
+    await emitter.close()
+    (outcome,) = await asyncio.gather(emission, return_exceptions=True)
+    assert not isinstance(outcome, InvariantViolation)
+    reached = await emitted(factory, kafka)
+    assert len(await values(kafka, "payroll.committed")) == (0 if reached is None else 500)

@@ -126,6 +126,14 @@ def await_log(folder: Path, text: str) -> None:
     pytest.fail(f"the worker did not log {text}")
 
 
+def await_folder(folder: Path) -> None:
+    """Wait until the demo has begun its folder: from then on it must tidy up."""
+    until = time.monotonic() + 60
+    while not folder.exists():
+        assert time.monotonic() < until, "the demo began no folder"
+        time.sleep(0.05)
+
+
 @pytest.mark.services
 @pytest.mark.parametrize("what", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("when", ["starting", "weighing"])
@@ -136,7 +144,7 @@ def test_told_to_stop_it_stops_everything(when: str, what: signal.Signals) -> No
     if when == "weighing":
         await_log(folder, "worker_started")
     else:
-        time.sleep(1.5)
+        await_folder(folder)
     process.send_signal(what)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said[-4000:]

@@ -29,7 +29,7 @@ async def _work(desk: Desk, type_name: str, *records: Sent) -> None:
     """Send records and have them weighed."""
     await send(desk.gate, type_name, records)
     if not desk.gate.workers:
-        await desk.gate.worker()
+        await desk.gate.worker(breaker_types="none")  # floods of rejects are made on purpose
     await desk.gate.drain()
 
 
