@@ -24,8 +24,12 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: $(STAMP) ## 25,000 records through real Kafka and PostgreSQL, with a crash in the middle.
 	$(BIN)/weighbridge demo
 
+# Most tests wait for servers, so several processes side by side, each with servers of its own, take
+# half the time even on two cores. One process: make test PROCESSES=0
+PROCESSES ?= 3
+
 test: $(STAMP) ## The whole suite, on real servers.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
 nightly: $(STAMP) ## What takes minutes: simulations and fuzzing over thousands of seeds.
 	$(BIN)/python -m pytest --nightly -m nightly

@@ -250,7 +250,7 @@ def test_worker_and_status(place: Place) -> None:
     assert sum(p["quarantined"] for p in found) == 2
     assert all(p["balanced"] and p["lag"] == 0 and p["group"] == GROUP for p in found)
     status, body = _get(port, "/ready")
-    assert (status, json.loads(body)) == (200, {"ready": True, "causes": []})
+    assert (status, json.loads(body)) == (200, {"ready": True, "causes": [], "notes": []})
     _, metrics = _get(port, "/metrics")
     committed = re.findall(r'weighbridge_records_total\{.*verdict="committed"\} (\S+)', metrics)
     assert sum(map(float, committed)) == 50

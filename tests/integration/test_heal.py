@@ -6,6 +6,7 @@ is refused.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import signal
@@ -42,10 +43,10 @@ async def test_a_database_set_back_is_healed(gate: Gate) -> None:
     """Stopped workers, a dry run that changes nothing, a heal after which every row is as it was, a
     second heal that finds nothing, and a stream that goes on with nothing lost or repeated."""
     async with past_of(gate) as past:
-        await gate.publish(400)
+        await gate.publish(250)
         await run_worker_until_drained(gate)
         await past.keep()
-        await gate.publish(500)
+        await gate.publish(300)
         await run_worker_until_drained(gate)
         await past.set_back()
         await stopped(gate)
@@ -75,7 +76,7 @@ async def test_a_database_set_back_is_healed(gate: Gate) -> None:
         assert (again.code, again.out.split("\n")[0]) == (0, "nothing to heal")
         assert await past.everything(past.name) == healed
 
-        await gate.publish(300)
+        await gate.publish(100)
         await run_worker_until_drained(gate)
         await gate.prove()
 
@@ -87,7 +88,7 @@ async def test_killed_at_any_moment(gate: Gate) -> None:
     chance = random.Random(SEED)
     async with past_of(gate) as past:
         await past.keep()
-        await gate.publish(450)
+        await gate.publish(300)
         await run_worker_until_drained(gate)
         await past.set_back()
         await stopped(gate)
@@ -105,7 +106,7 @@ async def test_killed_at_any_moment(gate: Gate) -> None:
         await past.assert_healed()
         again = await heal(gate)
         assert (again.code, again.out.split("\n")[0]) == (0, "nothing to heal"), again
-        await gate.publish(50)
+        await gate.publish(40)
         await run_worker_until_drained(gate)
         await gate.prove()
 
@@ -252,14 +253,15 @@ async def test_what_does_not_fit_stops_the_heal(gate: Gate) -> None:
         verdicts = await past.verdicts(past.name)
         assert verdicts == await past.verdicts(past.lost)
 
-        await gate.worker()
-        await gate.drain()
+        worker = await gate.worker()
+        await worker.says("state=running")
+        await asyncio.sleep(1)  # until all its partitions are
         before = await past.everything(past.name)
         running = await heal(gate, session_timeout_ms=1_000)
         assert running.code == 3
         assert "1 worker(s)" in running.err
         assert await past.everything(past.name) == before
-        await gate.workers[-1].stop()
+        assert await worker.stop() == 0
 
         await past.drop()
         await past.keep()
