@@ -18,7 +18,7 @@ import asyncpg
 import duckdb
 import pytest
 
-from tests.cli.command import ROOT, environment, finish
+from tests.cli.command import ROOT, Outcome, Run, environment, finish
 from tests.cli.test_commands import STATEMENT
 from tests.cli.test_commands_real import Log, Place, _until_decided
 from tests.connectors.kafka_tools import kafka_settings
@@ -28,12 +28,32 @@ from tests.servers import Database, Services, run_apart
 SECRET = "ZEBRA777"
 
 
+class Here(Place):
+    """Commands are called in this process: most of a process of their own is its start."""
+
+    run: Run
+    environment: pytest.MonkeyPatch
+
+    def call(self, *arguments: object, **settings: object) -> Outcome:
+        """Run a command here."""
+        with self.environment.context() as patch:
+            for name, value in {**self.settings, **settings}.items():
+                patch.setenv(f"WEIGHBRIDGE_{name.upper()}", str(value))
+            return self.run(*arguments)
+
+
 @pytest.fixture
 def place(
-    services: Services, database: Database, topic_prefix: str, tmp_path: Path
+    services: Services,
+    database: Database,
+    topic_prefix: str,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Place]:
     """Where the commands of one test work."""
-    found = Place(services, database, topic_prefix, tmp_path)
+    found = Here(services, database, topic_prefix, tmp_path)
+    found.run, found.environment = run, monkeypatch
     found.settings["postgres_operator_dsn"] = database.operator_dsn
     found.settings["operator"] = "ann"
     found.settings["partitions"] = 1
@@ -44,9 +64,9 @@ def place(
         process.communicate()
 
 
-def _publish(place: Place, *statements: dict[str, Any] | None) -> None:
+def _publish(place: Place, *statements: dict[str, Any]) -> None:
     path = place.folder / f"s{time.monotonic_ns()}.ndjson"
-    lines = (json.dumps({**STATEMENT, **one}) for one in statements if one is not None)
+    lines = (json.dumps({**STATEMENT, **one}) for one in statements)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert place.call("publish", "payroll", path).code == 0
 
