@@ -56,7 +56,8 @@ class HealEntry:
     entry: Entry
     canonical_digest: bytes | None
     """Of a duplicate, to find the row that holds its key."""
-    decision_set: bytes
+    decision_set: bytes | None
+    """Of the event it came from; None for a record that has none."""
     event_digest: bytes | None = None
     """SHA-256 of the event it came from; None for a record that has none."""
 

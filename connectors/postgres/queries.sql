@@ -444,7 +444,7 @@ CREATE TEMPORARY TABLE heal_entry (
     key bytea,
     raw_digest bytea NOT NULL,
     canonical_digest bytea,
-    decision_set bytea NOT NULL,
+    decision_set bytea,
     event_digest bytea,
     PRIMARY KEY (place, record_offset)
 ) ON COMMIT DROP

@@ -2,5 +2,6 @@
 
 In data order: `plan` (which partitions, from D to E), `lost` (raw records and events of a range,
 side by side), `sets` (the decision sets that they name), `rebuild` (pure: what was decided, from
-both), `write` (rows, pages, cursor). `streams/heal.py` calls them, in one transaction.
+both), `pages` (pure: where one ends), `write` (rows, pages, cursor). `streams/heal.py` calls them,
+in one transaction.
 """

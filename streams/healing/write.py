@@ -23,12 +23,10 @@ from schemas.verdict import Accepted, Event, Holder, Refused, Verdict
 from schemas.verdict_page import Entry, pack_entries
 from streams.batch import resolve_schemas
 from streams.healing.lost import EventFound, LostRecord, Part
+from streams.healing.pages import PageCutter
 from streams.healing.plan import Behind
 from streams.healing.rebuild import Decider, Rebuilt, rebuilt_committed, rebuilt_quarantined
 from streams.healing.sets import DecisionSets
-
-PAGE_RECORDS = 50_000
-"""As many as a batch can have: so there are never more pages than there were batches."""
 
 
 @dataclass(slots=True)
@@ -71,8 +69,10 @@ class PartitionHealer:
         self._sets = sets
         self._store = store
         self._active = active
-        self._current = active if before is None else before
-        """The set of the last verdict before: what is in no topic was decided under it, or under
+        self._before = active if before is None else before
+        """The set that the last batch before D was decided under."""
+        self._current = self._before
+        """The set of the last verdict so far: what is in no topic was decided under it, or under
         the one after it."""
         self._expected = behind.decided_offset
         self.raw_start = 0
@@ -194,7 +194,7 @@ class PartitionHealer:
                     again.key,
                     again.raw_digest,
                 )
-                return HealEntry(entry, again.canonical_digest, self._current)
+                return HealEntry(entry, again.canonical_digest, None)
             reason = reason or again.reason
         message = (
             f"{self._position(lost.offset)}: neither output topic has an event of it, and decided "
@@ -276,17 +276,13 @@ class PartitionHealer:
 
     async def _page_sizes(self) -> list[tuple[int, bytes]]:
         """How many records each page gets, and its decision set; one empty page for none."""
-        pages: list[tuple[int, bytes]] = []
+        cutter = PageCutter()
         after = self._behind.decided_offset - 1
         while found := await self._tx.entries(self._place, after):
             for one in found:
-                digest = one.decision_set
-                if pages and pages[-1][1] == digest and pages[-1][0] < PAGE_RECORDS:
-                    pages[-1] = (pages[-1][0] + 1, digest)
-                else:
-                    pages.append((1, digest))
+                cutter.add(one.decision_set)
             after = found[-1].entry.offset
-        return pages or [(0, self._current)]
+        return cutter.pages(self._before)
 
     async def _next(self, after: int, records: int) -> list[HealEntry]:
         """The entries of one page, holders filled in."""

@@ -24,6 +24,7 @@ from schemas.verdict_page import Entry, pack_entries, unpack
 from streams.batch import committed_headers, offset_metadata
 from streams.decide import decide_batch
 from streams.healing.lost import Part, _merged, _Stream
+from streams.healing.pages import PageCutter
 from streams.healing.plan import Behind, Known, behind
 from streams.healing.rebuild import Decider, rebuilt_committed, rebuilt_quarantined
 from streams.healing.sets import read_decision_set
@@ -254,6 +255,26 @@ def test_events_of_others() -> None:
 def test_pages_of_entries(entries: list[Entry]) -> None:
     """What is packed is what is read."""
     assert list(unpack(pack_entries(entries))) == entries
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"A", b"B", b"C"]), st.lists(st.booleans(), max_size=4)),
+        min_size=1,
+    )
+)
+def test_never_more_pages_than_batches(batches: list[tuple[bytes, list[bool]]]) -> None:
+    """However many records tell nothing of their set, pages hold all records in order, each under
+    its own set, and there are no more of them than there were batches."""
+    told = [digest if tells else None for digest, records in batches for tells in records]
+    cutter = PageCutter(records_max=4)
+    for digest in told:
+        cutter.add(digest)
+    pages = cutter.pages(b"before")
+    assert 1 <= len(pages) <= len(batches)
+    assert sum(records for records, _ in pages) == len(told)
+    under = [digest for records, digest in pages for _ in range(records)]
+    assert all(mine in (None, its) for mine, its in zip(told, under, strict=True))
 
 
 def test_a_decision_set_from_a_file(tmp_path: Path) -> None:
