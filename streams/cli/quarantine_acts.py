@@ -134,10 +134,9 @@ def _check_choice(
 ) -> None:
     ways = (bool(positions), filters.given, corrections is not None, owed)
     if sum(ways) != 1:
-        message = (
-            "say which, in one way: IDs, filters (--open is all that is open), --corrections FILE, "
-            "or --owed"
-        )
+        command = click.get_current_context().info_name
+        more = ", --corrections FILE, or --owed" if command == "resubmit" else ""
+        message = f"say which, in one way: IDs, or filters (--open is all that is open){more}"
         raise click.UsageError(message)
     if corrected is not None and len(positions) != 1:
         message = "--with FILE is the corrected record of one ID"
