@@ -36,6 +36,9 @@ from tests.connectors.publishing import (
 from tests.servers import Services
 
 KILLS = 4
+KILLED_AFTER_S = 0.7, 1.6
+RATE = 1_200
+"""Records a second, so that not even a fast machine is done before the last kill."""
 SMALL = PublishOptions(chunks=ChunkLimits(50))
 
 
@@ -82,9 +85,13 @@ def only(summary: PublishSummary) -> FileSummary:
 class Publisher:
     """The command as a child process, to be killed."""
 
-    def __init__(self, kafka: KafkaSettings, path: Path, *act: str) -> None:
+    def __init__(
+        self, kafka: KafkaSettings, path: Path, *act: str, rate: int | None = None
+    ) -> None:
         module = ("tests.faults.acting_worker", *act) if act else ("streams.cli",)
-        arguments = ("publish", "payroll", str(path), "--chunk-records", "50", "--json")
+        arguments = ["publish", "payroll", str(path), "--chunk-records", "50", "--json"]
+        if rate is not None:
+            arguments += ["--rate", str(rate)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", *module, *arguments],
             stdout=subprocess.PIPE,
@@ -107,17 +114,12 @@ async def test_killed_at_any_moment_every_row_is_there_once(
     the work. A pass shows these moments, not all: the exact ones are below."""
     chance = random.Random(seed)
     path = write_runs(tmp_path / "runs.ndjson", 8_000, runs=3)
-    killed = 0
-    while killed < KILLS:
-        child = Publisher(kafka, path)
-        try:
-            child.process.communicate(timeout=chance.uniform(0.7, 1.6))
-            break
-        except subprocess.TimeoutExpired:
-            child.process.kill()
-            child.end()
-            killed += 1
-    assert killed > 1
+    for _ in range(KILLS):
+        child = Publisher(kafka, path, rate=RATE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.process.communicate(timeout=chance.uniform(*KILLED_AFTER_S))
+        child.process.kill()
+        child.end()
     code, out = Publisher(kafka, path).end()
     assert code == 0
     assert json.loads(out)["complete"]
