@@ -58,11 +58,15 @@ def last_read(records: Sequence[RawRecord]) -> int | None:
     return None
 
 
+ALONE_TOO_SLOW = "alone exceeded the deadline of its batch"
+"""How a stop for a slow record can be told from others."""
+
+
 def too_slow(source: Source, offset: int, tries: int) -> str:
     """What is said of a record that alone exceeds every deadline."""
     position = source.position(offset)
     return (
-        f"{source}: the record at offset {offset} alone exceeded the deadline of its batch {tries} "
+        f"{source}: the record at offset {offset} {ALONE_TOO_SLOW} {tries} "
         f"times (batch_deadline_s). If the database is well, `weighbridge quarantine add "
         f"--position {position} --why TEXT` sets it aside; nothing is skipped without it"
     )

@@ -51,7 +51,8 @@ FOCUS = 10
 most faults would strike there."""
 FAULT_PHASE_S = (4.0, 25.0)
 CALM_DEADLINE_S = 90.0
-"""Once faults have stopped, everything must be decided and emitted within this (simulated) time."""
+"""Once faults have stopped, this much (simulated) time may not pass without something decided or
+emitted, until everything is. A slow plan of one record a batch takes minutes and is still well."""
 
 
 @dataclass(frozen=True)
