@@ -17,13 +17,12 @@ from connectors.embedded.jars import kafka_jars
 from connectors.errors import ConfigurationError
 from tests.servers import (
     KAFKA_VARIABLE,
-    OPERATOR_ROLE,
     POSTGRES_VARIABLE,
     TEMPLATE,
-    WORKER_ROLE,
     Database,
     Services,
-    execute,
+    cloned,
+    dropped,
     make_template,
     run_apart,
 )
@@ -157,15 +156,9 @@ def template_database(services: Services) -> str:
 def database(services: Services, template_database: str) -> Iterator[Database]:
     """A migrated database of the test's own, dropped when the test is done."""
     name = f"t{secrets.token_hex(4)}"
-    run_apart(execute(services.dsn(), f"CREATE DATABASE {name} TEMPLATE {template_database}"))
-    yield Database(
-        name,
-        services.dsn(name),
-        services.dsn(name, WORKER_ROLE),
-        services.dsn(name, OPERATOR_ROLE),
-    )
+    yield cloned(services, name, template_database)
     services.mend()
-    run_apart(execute(services.dsn(), f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))
+    dropped(services, name)
 
 
 @pytest.fixture

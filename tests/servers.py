@@ -208,3 +208,19 @@ async def make_template(services: Services) -> None:
         f"CREATE DATABASE {TEMPLATE}",
     )
     await migrate(services.dsn(TEMPLATE))
+
+
+def cloned(services: Services, name: str, template: str) -> Database:
+    """A migrated database of its own, by this name."""
+    run_apart(execute(services.dsn(), f"CREATE DATABASE {name} TEMPLATE {template}"))
+    return Database(
+        name,
+        services.dsn(name),
+        services.dsn(name, WORKER_ROLE),
+        services.dsn(name, OPERATOR_ROLE),
+    )
+
+
+def dropped(services: Services, name: str) -> None:
+    """It is gone, whoever still uses it."""
+    run_apart(execute(services.dsn(), f"DROP DATABASE IF EXISTS {name} WITH (FORCE)"))

@@ -120,14 +120,13 @@ async def act_out(
     seed: int,
     rounds: int,
     times: int,
-    report: Callable[[int], None] = lambda _: None,
-) -> Outcome:
+    outcome: Outcome,
+) -> None:
     """Inject a fault `rounds` by `times` times; what came of it, read from topics and tables.
 
-    `report` is told the injections so far. Raises `AssertionError` when the gate does not heal.
+    Raises `AssertionError` when the gate does not heal; `outcome` then tells how far it came.
     """
     chance = random.Random(f"{seed}/{fault.name}")
-    outcome = Outcome()
     await arena.keep_workers()
     await arena.gate.publish(LOAD)
     await arena.gate.drain()
@@ -139,7 +138,6 @@ async def act_out(
                 await asyncio.sleep(chance.uniform(0.0, PAUSE_S))
                 await fault.inject(arena, chance)
                 outcome.injections += 1
-                report(outcome.injections)
             over = time.monotonic()
             await arena.keep_workers()
         await arena.gate.drain(HEAL_DEADLINE_S)
@@ -156,4 +154,3 @@ async def act_out(
             for check in prove(name, seen, truths)
             if not check.ok
         ]
-    return outcome

@@ -42,10 +42,10 @@ SEED = 20_261_130
 STATEMENTS, DVIRS = 1_500, 500
 
 
-def make_stock(seed: int) -> list[Made]:
+def make_stock(seed: int, statements: int = STATEMENTS, dvirs: int = DVIRS) -> list[Made]:
     """Generated records with every reason, duplicates and collisions among them."""
     as_of = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-    return list(generate(as_of, seed=seed, statements=STATEMENTS, dvirs=DVIRS))
+    return list(generate(as_of, seed=seed, statements=statements, dvirs=dvirs))
 
 
 class Harmed:

@@ -13,7 +13,8 @@ NAP_S = 0.2, 2.0
 
 
 async def kill(arena: Arena, chance: random.Random) -> None:
-    """SIGKILL to one of the workers, and another in its place."""
+    """SIGKILL to one of two to four workers, and others in its place."""
+    arena.wanted = chance.randint(2, 4)
     victim = chance.choice(arena.workers)
     victim.send(signal.SIGKILL)
     await victim.ended()
@@ -21,7 +22,8 @@ async def kill(arena: Arena, chance: random.Random) -> None:
 
 
 async def kill_all(arena: Arena, chance: random.Random) -> None:
-    """SIGKILL to all workers at once."""
+    """SIGKILL to two to four workers at once."""
+    arena.wanted = chance.randint(2, 4)
     for victim in arena.workers:
         victim.send(signal.SIGKILL)
     for victim in arena.gate.workers:
@@ -55,7 +57,7 @@ async def join_and_leave(arena: Arena, chance: random.Random) -> None:
 
 
 PROCESS_FAULTS = (
-    Fault("worker-killed", "SIGKILL at a random moment, one of three workers", kill, 10, 4),
+    Fault("worker-killed", "SIGKILL at a random moment, one of two to four", kill, 10, 4),
     Fault("workers-all-killed", "SIGKILL to all workers at once", kill_all, 5, 3),
     Fault("worker-asleep", "SIGSTOP for 0.2 to 2 s, then SIGCONT", nap, 6, 5),
     Fault("worker-asleep-too-long", "SIGSTOP past the session timeout, SIGCONT", oversleep, 4, 2),
