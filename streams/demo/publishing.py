@@ -28,8 +28,8 @@ async def publish(
 ) -> Placed:
     """Send all records, each acknowledged by the broker; order within a key is kept.
 
-    `report` is told how many are acknowledged by now. Raises aiokafka's error for a record that the
-    broker refuses.
+    `report` is told how many are acknowledged by now. Raises `KafkaConnectionError`, with nothing
+    sent, when no broker answers; aiokafka's error for a record that the broker refuses.
     """
     placed: Placed = {}
     window: list[tuple[Made, asyncio.Future[RecordMetadata]]] = []
@@ -41,8 +41,8 @@ async def publish(
         max_batch_size=256 * 1024,
         max_request_size=REQUEST_BYTES_MAX,
     )
-    await producer.start()
     try:
+        await producer.start()
         for made in records:
             future = await producer.send(
                 f"{topic_prefix}{made.type_name}.raw",

@@ -124,8 +124,8 @@ async def read_topic(bootstrap: str, topic: str) -> AsyncIterator[ConsumerRecord
         auto_offset_reset="earliest",
         max_partition_fetch_bytes=4 * 1024 * 1024,
     )
-    await consumer.start()
     try:
+        await consumer.start()
         partitions = sorted(consumer.assignment())
         await consumer.seek_to_beginning(*partitions)
         # With this isolation level the broker answers with the last stable offset.

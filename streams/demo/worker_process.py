@@ -145,8 +145,8 @@ class Watch:
             bootstrap_servers=self._outside.kafka_bootstrap,
             isolation_level="read_committed",
         )
-        await consumer.start()
         try:
+            await consumer.start()
             partitions = sorted(consumer.assignment())
             found: Mapping[TopicPartition, int] = await consumer.end_offsets(partitions)
         finally:

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
+from aiokafka.errors import KafkaConnectionError
+
 from schemas.record_types import RECORD_TYPES
 from streams.demo.proof import prove
 from streams.demo.reading import look
@@ -73,9 +75,14 @@ class Arena:
             await asyncio.sleep(0.05)
 
     async def publish(self) -> None:
-        """The load of a round."""
-        for _ in range(PARTS):
-            await self.gate.publish(LOAD // PARTS)
+        """The load of a round; a publisher that finds no broker tries again later."""
+        parts = 0
+        while parts < PARTS:
+            try:
+                await self.gate.publish(LOAD // PARTS)
+                parts += 1
+            except KafkaConnectionError:
+                await asyncio.sleep(PAUSE_S)
             await asyncio.sleep(PAUSE_S / 2)
 
 

@@ -145,9 +145,10 @@ class Gate:
 
     async def publish(self, count: int = 450) -> None:
         """Publish the next records of the stock, each acknowledged."""
-        part, self.stock = self.stock[:count], self.stock[count:]
+        part = self.stock[:count]
         assert len(part) == count, "the stock of records is used up"
         placed = await publish(self.services.bootstrap, self.prefix, part, lambda _: None)
+        self.stock = self.stock[count:]
         for name, places in placed.items():
             self.placed.setdefault(name, {}).update(places)
 

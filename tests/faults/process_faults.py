@@ -52,8 +52,9 @@ async def _sleep(arena: Arena, chance: random.Random, seconds: float) -> None:
 async def join_and_leave(arena: Arena, chance: random.Random) -> None:
     """One worker more for a moment, then SIGTERM: two rebalances under load."""
     guest = await arena.start_worker()
-    await asyncio.sleep(chance.uniform(1.0, 3.0))
-    assert await guest.stop() == 0
+    await guest.says("worker_started")
+    await asyncio.sleep(chance.uniform(0.0, 2.0))
+    assert await guest.stop() == 0, guest.text()[-3000:]
 
 
 PROCESS_FAULTS = (
